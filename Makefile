@@ -1,0 +1,48 @@
+# Every target sets up what it needs: a virtual environment in .venv, refilled only when pyproject.toml changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test test-slow check bench format clean
+
+demo: $(VENV)/.run
+	$(BIN)/twinfold demo $(ARGS)
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+test-slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(ARGS)
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
+clean:
+	rm -rf $(VENV) runs .pytest_cache .ruff_cache build dist
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "twinfold needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --upgrade pip
+	$(PIP) install -e '.[all]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) install --group dev
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.run
+	$(PIP) install --group bench
+	touch $@

@@ -1,0 +1,82 @@
+"""Grey-box digital twins that stay on their manifold: known physics, a learned residual, hard invariants."""
+
+from twinfold._version import __version__
+from twinfold.cell import Cell
+from twinfold.constraint.base import AbstractConstraint, Conserved, Constraint, Stack, Unconstrained
+from twinfold.data.batch import Batch
+from twinfold.data.dataset import Dataset
+from twinfold.data.run import Run
+from twinfold.field.boxes import BlackBox, GreyBox
+from twinfold.field.learned import AbstractLearned, Frozen, count_parameters
+from twinfold.field.network import Network
+from twinfold.field.residual import MLP, Scaling
+from twinfold.field.unknown import Unknown
+from twinfold.integrate.base import AbstractIntegrator, Predicted
+from twinfold.integrate.diffrax_step import DiffraxStep
+from twinfold.integrate.explicit import RK4, Euler, ExplicitRungeKutta, Heun, Midpoint
+from twinfold.models import hrpinn, node, phrpinn, pnode
+from twinfold.precision import enable_x64
+from twinfold.project.base import AbstractProjection, NoProjection, Projected
+from twinfold.project.newton import Newton
+from twinfold.project.tangent import Tangent
+from twinfold.result import RESULTS
+from twinfold.rollout import Trajectory, rollout
+from twinfold.train.fit import Fit, fit
+from twinfold.train.gradient import Adam, Gradient
+from twinfold.train.levenberg import LevenbergMarquardt
+from twinfold.train.loss import Loss
+from twinfold.train.prepare import default_methods
+from twinfold.twin import Simulation, SimulationError, Twin
+
+__all__ = [
+    "MLP",
+    "RESULTS",
+    "RK4",
+    "AbstractConstraint",
+    "AbstractIntegrator",
+    "AbstractLearned",
+    "AbstractProjection",
+    "Adam",
+    "Batch",
+    "BlackBox",
+    "Cell",
+    "Conserved",
+    "Constraint",
+    "Dataset",
+    "DiffraxStep",
+    "Euler",
+    "ExplicitRungeKutta",
+    "Fit",
+    "Frozen",
+    "Gradient",
+    "GreyBox",
+    "Heun",
+    "LevenbergMarquardt",
+    "Loss",
+    "Midpoint",
+    "Network",
+    "Newton",
+    "NoProjection",
+    "Predicted",
+    "Projected",
+    "Run",
+    "Scaling",
+    "Simulation",
+    "SimulationError",
+    "Stack",
+    "Tangent",
+    "Trajectory",
+    "Twin",
+    "Unconstrained",
+    "Unknown",
+    "__version__",
+    "count_parameters",
+    "default_methods",
+    "enable_x64",
+    "fit",
+    "hrpinn",
+    "node",
+    "phrpinn",
+    "pnode",
+    "rollout",
+]

@@ -1,0 +1,107 @@
+"""Unknown physical parameters: estimated with the network, positive or bounded where physics says so.
+
+Each is stored as a dimensionless `raw` that starts at zero, so that a parameter of 1e-4 and one of 1e6 take
+steps of the same relative size:
+
+    free      value = start + max(|start|, 1) raw        positive  value = start exp(raw)
+    bounded   value = lower + (upper - lower) sigmoid(logit(start) + raw)
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int
+
+from twinfold.field.learned import Frozen
+
+
+class Unknown(eqx.Module):
+    """A parameter to be estimated from data.
+
+    **Arguments:** `start`, the first guess; `positive=True`, or `bounds=(lower, upper)`, to keep it there;
+    `per_run=True` for one value per run (a cell's own capacity) rather than one shared by all.
+    """
+
+    start: Frozen
+    raw: Float[Array, "..."]
+    positive: bool = eqx.field(static=True)
+    bounds: tuple[float, float] | None = eqx.field(static=True)
+    per_run: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        start: ArrayLike | list,
+        *,
+        positive: bool = False,
+        bounds: tuple[float, float] | None = None,
+        per_run: bool = False,
+    ):
+        start = np.asarray(start, dtype=float)
+        if not np.all(np.isfinite(start)):
+            raise ValueError(f"Unknown(start={start}): the first guess must be finite.")
+        if positive and bounds is not None:
+            raise ValueError("Unknown: give either positive=True or bounds=(lower, upper), not both.")
+        if positive and not np.all(start > 0):
+            raise ValueError(f"Unknown(start={start}, positive=True): the first guess must be positive.")
+        if bounds is not None and not (bounds[0] < bounds[1]):
+            raise ValueError(f"Unknown(bounds={bounds}): the lower bound must be below the upper one.")
+        if bounds is not None and not np.all((bounds[0] < start) & (start < bounds[1])):
+            raise ValueError(f"Unknown(start={start}, bounds={bounds}): the first guess must lie inside.")
+        self.start = Frozen(jnp.asarray(start))
+        self.raw = jnp.zeros(start.shape)
+        self.positive = positive
+        self.bounds = bounds
+        self.per_run = per_run
+
+    def value(self, run: int | Int[ArrayLike, ""] | None = None) -> Float[Array, "..."]:
+        """The parameter in physical units, for one run where it has a value for each."""
+        start, raw = self.start.value, self.raw
+        if raw.ndim > start.ndim and run is not None:
+            raw = raw[run]
+        elif raw.ndim > start.ndim:
+            raw = jnp.zeros_like(start)  # a run that was not fitted: the first guess
+        if self.positive:
+            return start * jnp.exp(raw)
+        if self.bounds is not None:
+            lower, upper = self.bounds
+            fraction = (start - lower) / (upper - lower)
+            return lower + (upper - lower) * jax.nn.sigmoid(jnp.log(fraction / (1 - fraction)) + raw)
+        return start + jnp.maximum(jnp.abs(start), 1) * raw
+
+    def for_runs(self, runs: int) -> "Unknown":
+        """A copy with one value for each of `runs` runs, all at the first guess."""
+        shape = (runs, *self.start.value.shape)
+        return eqx.tree_at(lambda u: u.raw, self, jnp.zeros(shape, self.raw.dtype))
+
+
+def is_unknown(node: Any) -> bool:
+    """Whether `node` is an `Unknown`, for use as `is_leaf`."""
+    return isinstance(node, Unknown)
+
+
+def as_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
+    """`params` with what is known marked as such: `Frozen` arrays beside the `Unknown` ones."""
+    return {
+        name: jax.tree.map(
+            lambda leaf: leaf if isinstance(leaf, Unknown | Frozen) else Frozen(jnp.asarray(leaf)),
+            entry,
+            is_leaf=lambda node: isinstance(node, Unknown | Frozen | list),
+        )
+        for name, entry in params.items()
+    }
+
+
+def parameter_values(params: Mapping[str, Any], run: int | Int[ArrayLike, ""] | None = None) -> dict[str, Any]:
+    """The parameters p as plain arrays: known ones as they are, unknown ones at their present estimate."""
+
+    def plain(node: Any) -> Any:
+        return node.value(run) if is_unknown(node) else node.value
+
+    return {
+        name: jax.tree.map(plain, entry, is_leaf=lambda node: isinstance(node, Unknown | Frozen))
+        for name, entry in params.items()
+    }

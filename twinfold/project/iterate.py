@@ -1,0 +1,79 @@
+"""One iteration of the projection: a plain step for predictors close to the manifold, a guarded one for the rest."""
+
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from twinfold._types import Level, State
+from twinfold.project.base import Problem
+from twinfold.project.kkt import Point, ReducedHessian, newton_direction, point, sqp_direction
+
+# A step length below which the line search gives up.
+SHORTEST = 1e-9
+
+Step: TypeAlias = tuple[State, Point, Bool[Array, ""]]  # state, what is known there, whether the step was taken
+
+
+def choose(first: Bool[Array, ""], a: Any, b: Any) -> Any:
+    """`a` or `b`, leaf by leaf."""
+    return jax.tree.map(lambda a, b: jnp.where(first, a, b), a, b)
+
+
+def plain_step(problem: Problem, x: State, here: Point, tolerance: float) -> Step:
+    """A full step with unit Hessian, taken where the error falls fast (else curvature matters)."""
+    x1 = x + sqp_direction(problem, x, here)
+    there = point(problem, x1, tolerance)
+    # Rounding can raise an error that is already as small as it gets: keep the better of the two.
+    taken = there.converged | (there.error < 0.1 * here.error)
+    return jnp.where(taken, x1, x), choose(taken, there, here), taken
+
+
+def newton_step(problem: Problem, x: State, here: Point, curvature: ReducedHessian, tolerance: float) -> Step:
+    """A Newton step, shortened until the merit or the KKT error falls and g is defined."""
+    direction = newton_direction(problem, x, here, curvature)
+    length, x1, there = line_search(problem, x, here, direction, tolerance)
+    taken = length > 0
+    return jnp.where(taken, x1, x), choose(taken, there, here), taken
+
+
+def differentiable_step(problem: Problem, x: State, here: Point, curvature: ReducedHessian, tolerance: float) -> Step:
+    """The same step for differentiation through the loop: its length is data."""
+    direction = newton_direction(problem, x, here, curvature)
+    fixed = jax.tree.map(
+        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf,
+        (problem, x, here, direction),
+    )
+    # A converged iterate goes on with full steps, so that its derivative converges too.
+    length = jnp.where(here.converged, 1, line_search(*fixed, tolerance)[0])
+    x1 = x + length * direction
+    return x1, point(problem, x1, tolerance), length > 0
+
+
+def line_search(
+    problem: Problem, x: State, here: Point, direction: State, tolerance: float
+) -> tuple[Float[Array, ""], State, Point]:
+    """The first of the lengths 1, 1/2, 1/4, ... that is accepted (or 0), the state there and what is known of it."""
+    # l1 merit 1/2 |x - x~|^2 + nu sum |g_i| / |dg_i|, with a weight above the multipliers that the full step has.
+    multiplier = here.space.multipliers(problem.target - x - direction)
+    nu = 2 * jnp.max(jnp.abs(multiplier) * here.lengths) + jnp.linalg.norm(direction)
+
+    def merit(x: State, g: Level) -> Float[Array, ""]:
+        return 0.5 * jnp.sum((x - problem.target) ** 2) + nu * jnp.sum(jnp.abs(g) / here.lengths)
+
+    before = merit(x, here.g)
+    expected = jnp.sum(direction**2) + nu * jnp.sum(jnp.abs(here.g) / here.lengths)
+
+    def shorter(trial: tuple) -> tuple:
+        length = 0.5 * trial[0]
+        x1 = x + length * direction
+        there = point(problem, x1, tolerance)
+        falls = merit(x1, there.g) <= before - 1e-4 * length * expected
+        good = there.sound & (falls | (there.error <= 0.5 * here.error) | there.converged)
+        return length, x1, there, good
+
+    start = (jnp.full((), 2, x.dtype), x, here, jnp.array(False))
+    length, x1, there, good = jax.lax.while_loop(lambda trial: ~trial[3] & (trial[0] > SHORTEST), shorter, start)
+    return jnp.where(good, length, 0), x1, there

@@ -1,0 +1,131 @@
+"""Small dense linear algebra without LAPACK: calls to it inside a vmapped scan are what makes projections slow.
+
+Up to `SMALL` rows everything is written out in scalars, which XLA fuses; beyond that JAX's own routines are used.
+Everything is linear in the right-hand side, so that JAX can transpose it.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.scipy.linalg
+from jaxtyping import Array, Float
+
+from twinfold._types import Flag, Jacobian, Level, State
+
+SMALL = 8
+
+
+def solve_lower(lower: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
+    """L^-1 b."""
+    size = b.shape[0]
+    if size > SMALL:
+        return jax.scipy.linalg.solve_triangular(lower, b, lower=True)
+    y = []
+    for i in range(size):
+        known = sum((lower[i, j] * y[j] for j in range(i)), jnp.zeros((), b.dtype))
+        y.append((b[i] - known) / lower[i, i])
+    return jnp.stack(y) if y else b
+
+
+def solve_lower_transposed(lower: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
+    """L^-T b."""
+    return solve_lower(lower.T[::-1, ::-1], b[::-1])[::-1]
+
+
+def cholesky(matrix: Float[Array, "k k"]) -> tuple[Float[Array, "k k"], Flag]:
+    """L with L L' = matrix, and whether the matrix is (safely) positive definite; if not, L is the identity."""
+    size = matrix.shape[0]
+    # A pivot this small, of a matrix of size one, means that curvature is lost in rounding.
+    threshold = 1e2 * jnp.finfo(matrix.dtype).eps
+    if size > SMALL:
+        lower = jnp.linalg.cholesky(matrix)
+        pivots = jnp.diagonal(lower) ** 2
+        definite = jnp.all(jnp.isfinite(lower)) & jnp.all(pivots > threshold)
+    else:
+        rows: list[list[Array]] = []
+        definite = jnp.array(True)
+        zero = jnp.zeros((), matrix.dtype)
+        for i in range(size):
+            row: list[Array] = []
+            for j in range(i):
+                inner = sum((row[k] * rows[j][k] for k in range(j)), zero)
+                row.append((matrix[i, j] - inner) / rows[j][j])
+            pivot = matrix[i, i] - sum((value**2 for value in row), zero)
+            definite = definite & (pivot > threshold)
+            row.append(jnp.sqrt(jnp.where(pivot > threshold, pivot, 1)))
+            rows.append(row)
+        lower = jnp.stack([jnp.stack(row + [zero] * (size - len(row))) for row in rows])
+    return jnp.where(definite, lower, jnp.eye(size, dtype=matrix.dtype)), definite
+
+
+def solve_general(matrix: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
+    """matrix^-1 b for a small matrix near a positive definite one (so that no pivoting is needed)."""
+    size = b.shape[0]
+    if size > SMALL:
+        return jnp.linalg.solve(matrix, b)
+    a = [[matrix[i, j] for j in range(size)] for i in range(size)]
+    y = [b[i] for i in range(size)]
+    for k in range(size):
+        for i in range(k + 1, size):
+            factor = a[i][k] / a[k][k]
+            for j in range(k + 1, size):
+                a[i][j] = a[i][j] - factor * a[k][j]
+            y[i] = y[i] - factor * y[k]
+    for i in reversed(range(size)):
+        y[i] = (y[i] - sum((a[i][j] * y[j] for j in range(i + 1, size)), jnp.zeros((), b.dtype))) / a[i][i]
+    return jnp.stack(y) if y else b
+
+
+class RowSpace(eqx.Module):
+    """G = L Q with orthonormal rows of Q: the normal space of the manifold, without forming G G'."""
+
+    q: Jacobian
+    lower: Float[Array, "m m"]
+    singular: Flag
+
+    def min_norm(self, b: Level) -> State:
+        """The shortest d with G d = b."""
+        return self.q.T @ solve_lower(self.lower, b)
+
+    def multipliers(self, v: State) -> Level:
+        """The multipliers that fit G' multipliers = v best."""
+        return solve_lower_transposed(self.lower, self.q @ v)
+
+    def tangent(self, v: State) -> State:
+        """The part of v along the manifold, (I - Q' Q) v: the paper's Eq. 7."""
+        return v - self.q.T @ (self.q @ v)
+
+
+def factorise(jacobian: Jacobian) -> RowSpace:
+    """LQ factorisation by Gram-Schmidt, done twice: orthogonal to rounding even for nearly parallel constraints."""
+    m, n = jacobian.shape
+    eps = jnp.finfo(jacobian.dtype).eps
+    zero = jnp.zeros((), jacobian.dtype)
+    if m > SMALL:
+        q, upper = jnp.linalg.qr(jacobian.T)
+        q, lower = q.T, upper.T
+        lengths, diagonal = jnp.linalg.norm(jacobian, axis=1), jnp.abs(jnp.diagonal(lower))
+        singular = ~jnp.all(diagonal > 10 * n * eps * lengths)
+        identity = jnp.eye(m, dtype=jacobian.dtype)
+        return RowSpace(q, jnp.where(singular, identity, lower), singular)
+    rows: list[Array] = []
+    lower_rows: list[Array] = []
+    singular = jnp.array(False)
+    for i in range(m):
+        v = jacobian[i]
+        size = jnp.sum(v**2)
+        entries = [zero] * m
+        for _ in range(2 if i else 1):
+            for j, row in enumerate(rows):
+                along = row @ v
+                entries[j] = entries[j] + along
+                v = v - along * row
+        square = jnp.sum(v**2)
+        lost = ~(square > (10 * n * eps) ** 2 * size)
+        length = jnp.sqrt(jnp.where(lost, 1, square))
+        singular = singular | lost
+        entries[i] = length
+        rows.append(jnp.where(lost, 0, v / length))
+        lower_rows.append(jnp.stack(entries))
+    if not rows:
+        return RowSpace(jacobian, jnp.zeros((0, 0), jacobian.dtype), singular)
+    return RowSpace(jnp.stack(rows), jnp.stack(lower_rows), singular)

@@ -1,0 +1,175 @@
+"""The robust projection: the nearest point of the manifold, to the limit of the dtype.
+
+Three attempts, each only for the trajectories that still need it (a vmapped loop of zero iterations costs nothing):
+steps with unit Hessian, which are cheap and enough when the predictor is close; Newton's method on the full KKT
+system with a line search, which stays inside the domain of g; and the same from the last state on the manifold,
+walking along it towards the predictor.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import ArrayLike
+
+from twinfold._types import Count, Flag, Level, Parameters, Scalar, State
+from twinfold.constraint.base import AbstractConstraint
+from twinfold.field.learned import Frozen
+from twinfold.project.base import (
+    AbstractProjection,
+    Derivative,
+    Problem,
+    Projected,
+    check_derivative,
+    in_metric,
+    metric_root,
+)
+from twinfold.project.derivative import implicit, input_tangents
+from twinfold.project.iterate import differentiable_step, newton_step, plain_step
+from twinfold.project.kkt import Point, lagrangian_curvature, point, reduced_hessian
+from twinfold.result import RESULTS
+
+
+class Newton(AbstractProjection):
+    """min ||x - x~||_W subject to g(t, x, p) = level, solved to a tolerance that follows the dtype.
+
+    **Arguments:** `derivative`: `"implicit"` (exact), `"tangent"` (curvature neglected) or `"loop"` (through
+    exactly `max_steps` iterations); `metric`: weights of the states (a vector, or a matrix W), the identity when
+    left out; `max_steps` per attempt; `tolerance`, relative, 4 rounding errors when left out.
+    """
+
+    derivative: Derivative = eqx.field(static=True)
+    max_steps: int = eqx.field(static=True)
+    tolerance: float | None = eqx.field(static=True)
+    root: Frozen | None
+
+    def __init__(
+        self,
+        *,
+        derivative: Derivative = "implicit",
+        metric: ArrayLike | None = None,
+        max_steps: int = 50,
+        tolerance: float | None = None,
+    ):
+        check_derivative(derivative)
+        if max_steps < 1:
+            raise ValueError(f"Newton(max_steps={max_steps}): at least one step is needed.")
+        self.derivative = derivative
+        self.max_steps = max_steps
+        self.tolerance = tolerance
+        self.root = metric_root(metric)
+
+    def project(
+        self,
+        constraint: AbstractConstraint,
+        t: Scalar,
+        x: State,
+        p: Parameters,
+        level: Level,
+        *,
+        anchor: State | None = None,
+    ) -> Projected:
+        return in_metric(self._nearest, self.root, Problem(constraint, t, x, p, level, anchor))
+
+    def _nearest(self, problem: Problem) -> Projected:
+        if self.derivative == "loop":
+            return self._unrolled(problem)
+        return implicit(problem, projection=self)
+
+    def _tolerance(self, x: State) -> float:
+        return float(4 * jnp.finfo(x.dtype).eps) if self.tolerance is None else self.tolerance
+
+    def solve(self, problem: Problem) -> Projected:
+        """The projection without derivatives."""
+        tolerance = self._tolerance(problem.target)
+        start = point(problem, problem.target, tolerance)
+        x, here, steps = self._near(problem, start, tolerance)
+        # Small curvature is sufficient for a minimum; otherwise the second-order condition is checked in full.
+        flat = jnp.linalg.norm(lagrangian_curvature(problem, x, here)) < 1
+        x, here, steps, solved, definite = self._far(problem, x, here, steps, here.acceptable & flat, tolerance)
+        return _report(problem, start, x, here, steps, solved, definite)
+
+    def _near(self, problem: Problem, start: Point, tolerance: float) -> tuple[State, Point, Count]:
+        """Plain steps from the predictor: at least one, and as long as each brings it much closer."""
+
+        def unfinished(state: tuple) -> Flag:
+            _, here, steps, taken = state
+            return (steps == 0) | (~here.converged & taken & (steps < self.max_steps))
+
+        def step(state: tuple) -> tuple:
+            x, here, steps, _ = state
+            x, here, taken = plain_step(problem, x, here, tolerance)
+            return x, here, steps + 1, taken
+
+        state = (problem.target, start, jnp.array(0), jnp.array(True))
+        return jax.lax.while_loop(unfinished, step, state)[:3]
+
+    def _far(
+        self, problem: Problem, x: State, here: Point, steps: Count, solved: Flag, tolerance: float
+    ) -> tuple[State, Point, Count, Flag, Flag]:
+        """Newton's method from where the plain steps ended; if that fails, from the anchor."""
+        anchor = x if problem.anchor is None else problem.anchor
+        attempts = 1 if problem.anchor is None else 2
+
+        def unfinished(state: tuple) -> Flag:
+            _, _, _, solved, _, attempt, _ = state
+            return ~solved & (attempt < attempts)
+
+        def step(state: tuple) -> tuple:
+            x, _, steps, _, _, attempt, left = state
+            here = point(problem, x, tolerance)
+            curvature = reduced_hessian(problem, x, here)
+            x1, _, taken = newton_step(problem, x, here, curvature, tolerance)
+            # An attempt ends at a solution, where no step helps (at a saddle, say), or when it takes too long.
+            solved = here.acceptable & curvature.definite & (here.converged | ~taken)
+            lost = ~solved & (~taken | (left == 0))
+            x = jnp.where(solved, x, jnp.where(lost, anchor, x1))
+            left = jnp.where(lost, self.max_steps, left - 1)
+            return x, here, steps + 1, solved, curvature.definite, attempt + lost, left
+
+        state = (x, here, steps, solved, jnp.array(True), jnp.array(0), jnp.array(self.max_steps))
+        return jax.lax.while_loop(unfinished, step, state)[:5]
+
+    def _unrolled(self, problem: Problem) -> Projected:
+        """Exactly `max_steps` Newton steps from the predictor, each of which JAX can differentiate."""
+        tolerance = self._tolerance(problem.target)
+        start = point(problem, problem.target, tolerance)
+
+        def step(state: tuple, _: None) -> tuple:
+            x, here = state
+            curvature = reduced_hessian(problem, x, here)
+            return differentiable_step(problem, x, here, curvature, tolerance)[:2], None
+
+        (x, here), _ = jax.lax.scan(step, (problem.target, start), length=self.max_steps)
+        definite = reduced_hessian(problem, x, here).definite
+        steps = jnp.array(self.max_steps)
+        return _report(problem, start, x, here, steps, here.acceptable & definite, definite)
+
+    def sensitivity(self, problem: Problem, out: Projected, tangent: Problem) -> tuple[State, Level]:
+        """(dx, dlambda) for a change of the inputs: [H G'; G 0] [dx; dlambda] = [dx~ - d(G'lambda); -dg]."""
+        here = point(problem, out.x, self._tolerance(out.x))
+        target, slope, change = input_tangents(problem, out.x, out.multiplier, tangent)
+        normal = -here.space.min_norm(change)
+        if self.derivative == "tangent":
+            dx = here.space.tangent(target) + normal
+            return dx, here.space.multipliers(target - dx)
+        curvature = reduced_hessian(problem, out.x, here)
+        dx = normal + curvature.solve(here.space, target - slope - curvature.hessian @ normal)
+        return dx, here.space.multipliers(target - slope - curvature.hessian @ dx)
+
+
+def _report(
+    problem: Problem, start: Point, x: State, here: Point, steps: Count, solved: Flag, definite: Flag
+) -> Projected:
+    """The nearest point, or the unprojected state with the reason."""
+    result = RESULTS.where(definite, RESULTS.not_converged, RESULTS.second_order)
+    result = RESULTS.where(here.space.singular, RESULTS.singular, result)
+    result = RESULTS.where(jnp.all(jnp.isfinite(start.g)), result, RESULTS.outside_domain)
+    result = RESULTS.where(jnp.all(jnp.isfinite(problem.target)), result, RESULTS.nonfinite)
+    result = RESULTS.where(solved, RESULTS.successful, result)
+    return Projected(
+        x=jnp.where(solved, x, problem.target),
+        multiplier=jnp.where(solved, here.space.multipliers(problem.target - x), 0),
+        violation=jnp.abs(jnp.where(solved, here.g, start.g)),
+        steps=steps,
+        result=result,
+    )

@@ -1,0 +1,33 @@
+"""The benchmark systems by name, in the paper's order."""
+
+import difflib
+import functools
+from collections.abc import Callable
+
+from twinfold.systems.base import System
+from twinfold.systems.lotka_volterra import lotka_volterra
+from twinfold.systems.mass_spring import mass_spring
+from twinfold.systems.nonlinear_spring import nonlinear_spring
+from twinfold.systems.rigid_body import rigid_body
+from twinfold.systems.robot_arm import robot_arm
+from twinfold.systems.two_body import two_body
+
+SYSTEMS: dict[str, Callable[[], System]] = {
+    "mass_spring": mass_spring,
+    "lotka_volterra": lotka_volterra,
+    "two_body": two_body,
+    "nonlinear_spring": nonlinear_spring,
+    "robot_arm": robot_arm,
+    "rigid_body": rigid_body,
+}
+
+
+# Built once: what JAX compiled for a system is found again only for the same object.
+@functools.cache
+def system(name: str) -> System:
+    """The system of this name with its default settings; a `ValueError` that lists them for another name."""
+    if name not in SYSTEMS:
+        near = difflib.get_close_matches(name.lower().replace("-", "_").replace(" ", "_"), SYSTEMS, n=1, cutoff=0.4)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise ValueError(f"system '{name}': there is no such system.{hint} There are {', '.join(SYSTEMS)}.")
+    return SYSTEMS[name]()

@@ -1,0 +1,67 @@
+"""A fit that is killed goes on from here: arrays and plain metadata in one file, replaced atomically, no pickle."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+
+def array_fingerprint(tree: PyTree) -> str:
+    """sha256 over all arrays of a tree."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array)):
+        array = np.asarray(leaf)
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def save(path: Path, identity: dict[str, Any], progress: dict[str, Any], trees: dict[str, PyTree]) -> None:
+    """Write a checkpoint; the file at `path` is the old one or the new one, never half of either."""
+    arrays = {
+        f"{name}.{index}": np.asarray(leaf)
+        for name, tree in trees.items()
+        for index, leaf in enumerate(jax.tree.leaves(tree))
+    }
+    header = json.dumps({"identity": identity, "progress": progress})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    with unfinished.open("wb") as file:
+        np.savez(file, header=np.array(header), **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+
+
+class Checkpoint:
+    """A checkpoint that was read; its trees are rebuilt with `tree`."""
+
+    def __init__(self, path: Path, identity: dict[str, Any]):
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                self._arrays = {name: file[name] for name in file.files}
+            header = json.loads(str(self._arrays.pop("header")))
+        except (OSError, ValueError, KeyError, EOFError) as error:
+            raise ValueError(f"checkpoint={str(path)!r} cannot be read ({error}). Delete it to start over.") from error
+        stored = header["identity"]
+        different = [key for key in identity if stored.get(key) != identity[key]]
+        if different:
+            lines = "".join(f"\n  {key}: {stored.get(key)!s:.200} -> {identity[key]!s:.200}" for key in different)
+            raise ValueError(
+                f"checkpoint={str(path)!r} belongs to another fit; it was not touched. What differs:{lines}\n"
+                "Give another path, or delete the file to start over."
+            )
+        self.progress: dict[str, Any] = header["progress"]
+
+    def tree(self, name: str, like: PyTree) -> PyTree:
+        """The tree saved under `name`, in the structure of `like`."""
+        leaves, structure = jax.tree.flatten(like)
+        stored = [self._arrays[f"{name}.{index}"] for index in range(len(leaves))]
+        return jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in stored])

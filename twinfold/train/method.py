@@ -1,0 +1,65 @@
+"""How the parameters move: a method improves the parameters of one seed, one epoch at a time."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from twinfold.data.batch import Batch
+from twinfold.train.estimate import Estimate
+from twinfold.train.objective import Objective
+
+
+class Problem(eqx.Module):
+    """What all seeds share: the data, the objective, and all of the estimate that is not trained."""
+
+    objective: Objective
+    batch: Batch
+    valid: Batch | None
+    frozen: Estimate
+
+    def estimate(self, params: PyTree) -> Estimate:
+        return eqx.combine(params, self.frozen)
+
+    def loss(self, params: PyTree, batch: Batch, windows: Array) -> tuple[Float[Array, ""], dict]:
+        """The loss on a batch of training windows."""
+        return self.objective(self.estimate(params), batch, windows)
+
+    def training_loss(self, params: PyTree) -> tuple[Float[Array, ""], dict]:
+        """The loss on all training windows."""
+        return self.loss(params, self.batch, jnp.arange(self.batch.size))
+
+    def score(self, params: PyTree) -> Float[Array, ""]:
+        """The validation loss, on whole runs."""
+        assert self.valid is not None
+        estimate = self.estimate(params)
+        whole = Estimate(estimate.twin, None)
+        return self.objective(whole, self.valid, jnp.arange(self.valid.size))[0]
+
+
+class Progress(eqx.Module):
+    """What one epoch did: the loss before it, the step size or damping, failed trajectories, and whether to go on."""
+
+    loss: Float[Array, ""]
+    rate: Float[Array, ""]
+    failed: Array
+    finished: Array
+
+
+class AbstractMethod(eqx.Module):
+    """An optimiser over epochs. Short windows first make a smooth landscape, whole runs last make it count."""
+
+    name: eqx.AbstractVar[str]
+    epochs: eqx.AbstractVar[int]
+    patience: eqx.AbstractVar[int | None]
+    window: eqx.AbstractVar[int | None]  # samples per training window in this stage; None: as `fit` says
+
+    @abc.abstractmethod
+    def begin(self, problem: Problem, params: PyTree) -> Any:
+        """The method's own state for one seed."""
+
+    @abc.abstractmethod
+    def epoch(self, problem: Problem, params: PyTree, state: Any, key: PRNGKeyArray) -> tuple[PyTree, Any, Progress]:
+        """One pass over the data (first-order) or one step (least squares)."""

@@ -1,0 +1,116 @@
+"""From an estimate and a batch to the residual vector r with loss = r'r."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from twinfold._types import Level, Parameters, Scalar, State
+from twinfold.constraint.base import violation_scale
+from twinfold.data.batch import Batch
+from twinfold.field.learned import AbstractLearned, learned_parts, trainable
+from twinfold.rollout import rollout
+from twinfold.train.estimate import Estimate
+from twinfold.train.loss import Loss
+from twinfold.twin import Twin
+
+
+class Setup(eqx.Module):
+    """What a window starts with: its state, and the level and scale of its run's constraint."""
+
+    x: State
+    level: Level
+    scale: Level
+
+
+class Prediction(eqx.Module):
+    """What the residuals are made of, for each window: features at its samples, first and last state."""
+
+    features: Float[Array, "B T q"]  # outputs, and the relative constraint residual where it is penalised
+    first: Float[Array, "B n"]
+    last: Float[Array, "B n"]
+    failed: Bool[Array, " B"]
+
+
+class Objective(eqx.Module):
+    """The least-squares problem of a loss: `sigma` are the units of the outputs."""
+
+    loss: Loss
+    sigma: Float[Array, " k"]
+
+    def setup(self, estimate: Estimate, row: Batch, window: Int[Array, ""]) -> Setup:
+        """Start of one window (`row` is a batch without its leading axis)."""
+        twin = estimate.twin
+        p = twin.parameters(row.run)
+        origin = twin.initial_state(row.origin_t, row.origin_y, row.origin_w, p, x0=row.x0, run=row.run)
+        level = twin.constraint.level(row.origin_t, origin, p)
+        scale = jax.lax.stop_gradient(violation_scale(twin.constraint, row.origin_t, origin, p, level))
+        inside = row.y[0] if estimate.shooting is None else estimate.shooting.state(window)
+        return Setup(jnp.where(row.begins, origin, inside) if inside.shape == origin.shape else origin, level, scale)
+
+    def features(self, twin: Twin, t: Scalar, x: State, w: Any, p: Parameters, setup: Setup) -> Float[Array, " q"]:
+        """The outputs at one sample and, where it is penalised, the relative residual of the constraint."""
+        y = twin.outputs(t, x, w, p)
+        if self.loss.soft == 0:
+            return y
+        g = twin.constraint.residual(t, x, p, setup.level)
+        return jnp.concatenate([y, g / jnp.maximum(setup.scale, jnp.finfo(x.dtype).tiny)])
+
+    def predict_window(
+        self, estimate: Estimate, row: Batch, window: Int[Array, ""]
+    ) -> tuple[Float[Array, "T q"], State, State, Bool[Array, ""]]:
+        """One window, rolled out."""
+        twin = estimate.twin
+        p = twin.parameters(row.run)
+        setup = self.setup(estimate, row, window)
+        trajectory = rollout(twin.cell, setup.x, row.ts, row.w, p=p, level=setup.level, throw=False)
+        features = jax.vmap(lambda t, x, w: self.features(twin, t, x, w, p, setup))(row.ts, trajectory.xs, row.w)
+        return features, setup.x, trajectory.xs[row.length - 1], trajectory.failed
+
+    def predict(self, estimate: Estimate, batch: Batch, windows: Int[Array, " B"]) -> Prediction:
+        """All windows; `windows` are their indices in the whole training set."""
+        out = jax.vmap(lambda row, window: self.predict_window(estimate, row, window))(batch, windows)
+        return Prediction(*out)
+
+    def residuals(self, estimate: Estimate, prediction: Prediction, batch: Batch) -> Float[Array, " N"]:
+        """r, with the loss as its sum of squares. A failed trajectory counts with its value, without a gradient."""
+        features, first, last = jax.tree.map(
+            lambda leaf: _keep_gradient(~prediction.failed, leaf),
+            (prediction.features, prediction.first, prediction.last),
+        )
+        outputs = batch.y.shape[-1]
+        measured = jnp.maximum(jnp.sum(batch.mask), 1)
+        error = (features[..., :outputs] - batch.y) / self.sigma
+        parts = [jnp.where(batch.mask, self.loss.robust(error), 0) / jnp.sqrt(measured)]
+        if self.loss.soft > 0:
+            real = jnp.arange(batch.ts.shape[1]) < batch.length[:, None]
+            weight = self.loss.soft / (jnp.sum(real) * (features.shape[-1] - outputs))
+            parts.append(jnp.where(real[..., None], jnp.sqrt(weight) * features[..., outputs:], 0))
+        if estimate.shooting is not None:
+            joined = batch.follows >= 0
+            gap = (last[batch.follows] - first) / estimate.shooting.size.value
+            weight = self.loss.continuity / jnp.maximum(jnp.sum(joined) * first.shape[-1], 1)
+            parts.append(jnp.where(joined[:, None], jnp.sqrt(weight) * gap, 0))
+        if self.loss.l2 > 0:
+            parts.extend(jnp.sqrt(self.loss.l2) * leaf for leaf in _network_weights(estimate.twin))
+        return jnp.concatenate([part.reshape(-1) for part in parts])
+
+    def __call__(
+        self, estimate: Estimate, batch: Batch, windows: Int[Array, " B"]
+    ) -> tuple[Float[Array, ""], dict[str, Array]]:
+        """The loss and what else is worth knowing of the batch."""
+        prediction = self.predict(estimate, batch, windows)
+        residuals = self.residuals(estimate, prediction, batch)
+        return jnp.sum(residuals**2), {"failed": jnp.sum(prediction.failed)}
+
+
+def _keep_gradient(keep: Bool[Array, " B"], values: Float[Array, "B ..."]) -> Float[Array, "B ..."]:
+    keep = keep.reshape(keep.shape + (1,) * (values.ndim - 1))
+    return jnp.where(keep, values, jax.lax.stop_gradient(values))
+
+
+def _network_weights(twin: Twin) -> list[Array]:
+    parts: list[AbstractLearned] = learned_parts(twin)
+    return [leaf for part in parts for leaf in jax.tree.leaves(eqx.filter(part, trainable(part)))]

@@ -1,0 +1,160 @@
+"""From a twin and its data to the problem that all seeds share, with every static mistake named on the way."""
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from twinfold.data.batch import Batch
+from twinfold.data.dataset import Dataset
+from twinfold.train.estimate import Estimate, has_own_parameters, shooting_states
+from twinfold.train.gradient import Adam, Gradient
+from twinfold.train.levenberg import LevenbergMarquardt
+from twinfold.train.loss import Loss
+from twinfold.train.method import AbstractMethod, Problem
+from twinfold.train.objective import Objective
+from twinfold.twin import Twin, check_model
+
+SHORT = 11  # samples in the windows of the first stages
+
+
+def prepare(
+    twin: Twin,
+    data: Dataset,
+    valid: Dataset | None,
+    seeds: tuple[int, ...],
+    loss: Loss,
+    window: int | None,
+    shooting: bool | None,
+    train: Literal["all", "per_run"],
+    methods: tuple[AbstractMethod, ...] | None,
+) -> tuple[tuple[AbstractMethod, ...], tuple[Problem, ...], PyTree]:
+    """The stages, the problem that each solves, and the first parameters of all seeds."""
+    batch = data.batch() if window is None else data.windows(window)
+    twin = _with_runs(twin, tuple(run.name for run in data.runs), train)
+    held = None if valid is None else _validation_batch(twin, data, valid)
+    states = _count_states(twin, batch)
+    if held is not None:
+        _count_states(twin, held)
+    measured = twin.observe is None and bool(jnp.all(batch.mask))
+    if methods is None:
+        methods = default_methods(batch.ts.shape[1] if measured and window is None else None)
+    estimated = not bool(jnp.all(batch.begins)) and (not measured if shooting is None else shooting)
+    _check_stages(methods, measured, estimated)
+    statistics = data.statistics(observed_states=twin.observe is None)
+    inputs = 0 if batch.w is None else batch.w.shape[-1]
+
+    def draw(key: Array) -> Estimate:
+        drawn = twin
+        if train == "all":
+            drawn = twin.initialise(key, states=states, inputs=inputs, dtype=batch.y.dtype, statistics=statistics)
+        return Estimate(drawn, shooting_states(drawn, batch) if estimated else None)
+
+    estimates = [draw(jax.random.key(seed)) for seed in seeds]
+    _check_fit(estimates[0].twin, batch)
+    parts = [eqx.partition(estimate, estimate.trainable(train)) for estimate in estimates]
+    if not jax.tree.leaves(parts[0][0]):
+        raise ValueError("twin: there is nothing to train; it has no learned part and no Unknown parameter.")
+    params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part[0] for part in parts))
+    sigma = _output_scale(batch) if loss.scale == "std" else jnp.ones(batch.y.shape[-1], batch.y.dtype)
+    objective, frozen = Objective(loss, sigma), parts[0][1]
+    problems = tuple(
+        Problem(objective, batch if method.window is None else data.windows(method.window), held, frozen)
+        for method in methods
+    )
+    return methods, problems, params
+
+
+def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
+    """Adam to come near, Levenberg-Marquardt to arrive.
+
+    Where the state is measured throughout (`samples` in the longest run), first on short windows: there the loss is
+    smooth and a wrong field cannot throw a trajectory far off.
+    """
+    if samples is None or samples < 2 * SHORT:
+        return Adam(500), LevenbergMarquardt(40)
+    return Adam(200, rate=1e-2, window=SHORT), LevenbergMarquardt(30, window=SHORT), LevenbergMarquardt(40)
+
+
+def _with_runs(twin: Twin, runs: tuple[str, ...], train: str) -> Twin:
+    """The twin with a value for each run where it has parameters of that kind."""
+    if twin.runs is None:
+        return twin.for_runs(runs)
+    if train == "per_run":
+        return eqx.tree_at(lambda twin: twin.runs, twin, None, is_leaf=lambda node: node is twin.runs).for_runs(runs)
+    if has_own_parameters(twin) and twin.runs != runs:
+        raise ValueError(
+            'data: the twin was fitted on other runs and has parameters of theirs. Pass train="per_run" to '
+            "estimate those of the new runs, or start from the twin as it was before it was fitted."
+        )
+    return twin
+
+
+def _check_stages(methods: tuple[AbstractMethod, ...], measured: bool, estimated: bool) -> None:
+    """A stage's own windows need measured states; joined windows cannot be trained in small batches."""
+    for method in methods:
+        if method.window is not None and not measured:
+            raise ValueError(
+                f"{method.name}(window={method.window}): windows of a stage start from measured states, and some are "
+                "not measured. Give `window=` to fit instead: it then estimates the states."
+            )
+        if estimated and isinstance(method, Gradient) and method.batch_size is not None:
+            raise ValueError("batch_size: shooting windows are joined to their neighbours; train on all at once.")
+
+
+def _validation_batch(twin: Twin, data: Dataset, valid: Dataset) -> Batch:
+    """Whole validation runs; those with parameters of their own must be runs that are trained on."""
+    batch = valid.batch()
+    if not has_own_parameters(twin):
+        return batch
+    names = [run.name for run in data.runs]
+    missing = [run.name for run in valid.runs if run.name not in names]
+    if missing:
+        raise ValueError(
+            f"valid: run '{missing[0]}' is not in the training data, so its own parameters (Unknown with "
+            "per_run=True) are never estimated. Leave `valid` out, or validate on other parts of the same runs."
+        )
+    index = jnp.array([names.index(run.name) for run in valid.runs])
+    return eqx.tree_at(lambda batch: batch.run, batch, index)
+
+
+def _first_state(twin: Twin, batch: Batch) -> tuple[Batch, dict[str, Any], Any]:
+    row = jax.tree.map(lambda leaf: leaf[0], batch)
+    p = twin.parameters(row.run)
+    return row, p, twin.initial_state(row.origin_t, row.origin_y, row.origin_w, p, x0=row.x0, run=row.run)
+
+
+def _count_states(twin: Twin, batch: Batch) -> int:
+    """The number of states, from how a run starts."""
+    if twin.initial is None and batch.x0 is None and not bool(jnp.all(batch.mask[:, 0] | ~batch.begins[:, None])):
+        raise ValueError(
+            "data: the first sample of a run is not measured in full, so it cannot be the initial state. Give x0, or "
+            "initial=Unknown(guess, per_run=True)."
+        )
+    _, _, x = _first_state(twin, batch)
+    if x.ndim != 1:
+        raise ValueError(f"initial: the state has shape {x.shape}; it must be a vector.")
+    return x.shape[0]
+
+
+def _check_fit(twin: Twin, batch: Batch) -> None:
+    """Model and data fit together, or a `ValueError` says where they do not."""
+    row, p, x = _first_state(twin, batch)
+    w = None if row.w is None else row.w[0]
+    check_model(twin, row.ts[0], x, w, p)
+    outputs = jax.eval_shape(twin.outputs, row.ts[0], x, w, p)
+    if outputs.shape != row.y[0].shape:
+        raise ValueError(
+            f"data: runs have {row.y.shape[-1]} outputs, the twin observes {outputs.shape[0]}. Change `outputs`, or "
+            "the twin's `observe`."
+        )
+
+
+def _output_scale(batch: Batch) -> Float[Array, " k"]:
+    """The spread of each output over its measured values."""
+    count = jnp.maximum(jnp.sum(batch.mask, (0, 1)), 1)
+    mean = jnp.sum(batch.y, (0, 1)) / count
+    spread = jnp.sqrt(jnp.sum(jnp.where(batch.mask, (batch.y - mean) ** 2, 0), (0, 1)) / count)
+    return jnp.where(spread > 0, spread, 1)

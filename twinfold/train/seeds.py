@@ -1,0 +1,107 @@
+"""Many seeds side by side: one compiled program advances all of them by a number of epochs.
+
+A seed that is finished, or that went non-finite, stays where it is while the others go on.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+
+from twinfold.train.method import AbstractMethod, Problem
+
+CHUNK = 64  # epochs at most between two looks at the outside world
+
+
+class Seed(eqx.Module):
+    """Where one seed stands in a stage (stacked along a leading axis for all of them)."""
+
+    params: PyTree
+    method: Any
+    best: PyTree
+    best_score: Float[Array, "..."]
+    waited: Int[Array, "..."]
+    epoch: Int[Array, "..."]
+    finished: Bool[Array, "..."]
+    failed: Bool[Array, "..."]
+
+
+class Record(eqx.Module):
+    """One line of the training history."""
+
+    loss: Float[Array, "..."]
+    score: Float[Array, "..."]
+    rate: Float[Array, "..."]
+    failed_runs: Int[Array, "..."]
+
+
+def begin_stage(
+    problem: Problem,
+    method: AbstractMethod,
+    params: PyTree,
+    best_score: Float[Array, " S"],
+    failed: Bool[Array, " S"],
+) -> Seed:
+    """All seeds at the start of a stage."""
+
+    def one(params: PyTree, best_score: Float[Array, ""], failed: Bool[Array, ""]) -> Seed:
+        zero, state = jnp.array(0), method.begin(problem, params)
+        return Seed(params, state, params, best_score, zero, zero, jnp.array(False), failed)
+
+    # Without weak types, so that the first chunk compiles the program that all others run.
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed))
+
+
+def _score(problem: Problem, params: PyTree) -> Float[Array, ""]:
+    return problem.training_loss(params)[0] if problem.valid is None else problem.score(params)
+
+
+def _choose(first: Bool[Array, ""], a: Any, b: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(first, a, b), a, b)
+
+
+def _advance(problem: Problem, method: AbstractMethod, seed: Seed, key: PRNGKeyArray) -> tuple[Seed, Record]:
+    """One epoch of one seed."""
+    order = jax.random.fold_in(key, seed.epoch)
+    params, state, progress = method.epoch(problem, seed.params, seed.method, order)
+    score = _score(problem, params)
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
+    finite = jnp.all(jnp.stack(leaves)) & jnp.isfinite(progress.loss)
+    better = finite & (score < seed.best_score)
+    waited = jnp.where(better, 0, seed.waited + 1)
+    finished = progress.finished
+    if method.patience is not None:
+        finished = finished | (waited >= method.patience)
+    moved = Seed(
+        params=params,
+        method=state,
+        best=_choose(better, params, seed.best),
+        best_score=jnp.where(better, score, seed.best_score),
+        waited=waited,
+        epoch=seed.epoch + 1,
+        finished=finished,
+        failed=jnp.array(False),
+    )
+    lost = eqx.tree_at(lambda seed: seed.failed, seed, jnp.array(True))
+    active = ~(seed.finished | seed.failed)
+    after = _choose(active, _choose(finite, moved, lost), seed)
+    return after, Record(progress.loss, score, progress.rate, progress.failed)
+
+
+@eqx.filter_jit
+def run_epochs(
+    problem: Problem, method: AbstractMethod, seeds: Seed, keys: PRNGKeyArray, epochs: Int[Array, ""]
+) -> tuple[Seed, Record]:
+    """Advance all seeds by `epochs` (a traced number, so that any chunk runs the same compiled program)."""
+    advance = jax.vmap(lambda seed, key: _advance(problem, method, seed, key))
+    shape = jax.eval_shape(lambda: advance(seeds, keys)[1])
+    history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
+
+    def body(index: Int[Array, ""], carry: tuple) -> tuple:
+        seeds, history = carry
+        seeds, record = advance(seeds, keys)
+        return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record)
+
+    return jax.lax.fori_loop(0, epochs, body, (seeds, history))

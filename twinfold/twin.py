@@ -1,0 +1,284 @@
+"""The twin: physics, learned parts, parameters, observation and cell in one object that can be fitted and simulated."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from twinfold._types import Level, Parameters, Scalar, State, Times
+from twinfold.cell import Cell
+from twinfold.constraint.base import AbstractConstraint, Unconstrained, check_constraint
+from twinfold.field.arguments import call_by_name, named_arguments
+from twinfold.field.learned import Context, Statistics, initialise, learned_parts
+from twinfold.field.unknown import Unknown, as_parameters, is_unknown, parameter_values
+from twinfold.integrate.base import AbstractIntegrator
+from twinfold.integrate.explicit import RK4
+from twinfold.project.base import AbstractProjection, NoProjection
+from twinfold.result import RESULTS, first_failure
+from twinfold.rollout import Trajectory, rollout
+from twinfold.times import check_times
+
+
+class Simulation(eqx.Module):
+    """A trajectory with its outputs y and algebraic variables z."""
+
+    trajectory: Trajectory
+    ys: Float[Array, "*batch T k"]
+    zs: Any
+
+    @property
+    def ts(self) -> Float[Array, "*batch T"]:
+        return self.trajectory.ts
+
+    @property
+    def xs(self) -> Float[Array, "*batch T n"]:
+        return self.trajectory.xs
+
+
+class SimulationError(RuntimeError):
+    """A simulation failed; what was computed up to there is in `simulation`."""
+
+    def __init__(self, message: str, simulation: Simulation):
+        super().__init__(message)
+        self.simulation = simulation
+
+
+class Twin(eqx.Module):
+    """A grey-box model of a physical system (the paper's seven steps).
+
+    **Arguments:**
+
+    - `field`: dx/dt, a function or module of what it names of t, x, z, w, p (`GreyBox`, `BlackBox`, or your own).
+    - `params`: p by name; `Unknown` where a value is to be estimated, a number or array where it is known.
+    - `observe`: y from t, x, z, w, p; the state itself when left out.
+    - `algebraic`: z from t, x, w, p, in closed form; evaluated in every stage of the integrator.
+    - `initial`: the state at a run's first sample, as a function of what it names of t, y, w, p there, or an
+      `Unknown` to be estimated; when left out, the x0 of the data, or else the first observation.
+    - `integrator`, `constraint`, `projection`: the recurrent cell.
+    - `between`: `"hold"` or `"linear"`, how the inputs vary between their samples.
+    """
+
+    field: Callable
+    params: dict[str, Any]
+    observe: Callable | None
+    algebraic: Callable | None
+    initial: Callable | Unknown | None
+    integrator: AbstractIntegrator
+    constraint: AbstractConstraint
+    projection: AbstractProjection
+    between: str = eqx.field(static=True)
+    runs: tuple[str, ...] | None  # names of the runs that have parameters of their own
+
+    def __init__(
+        self,
+        field: Callable,
+        *,
+        params: Mapping[str, Any] | None = None,
+        observe: Callable | None = None,
+        algebraic: Callable | None = None,
+        initial: Callable | Unknown | None = None,
+        integrator: AbstractIntegrator | None = None,
+        constraint: AbstractConstraint | None = None,
+        projection: AbstractProjection | None = None,
+        between: Literal["hold", "linear"] = "hold",
+    ):
+        if between not in ("hold", "linear"):
+            raise ValueError(f'Twin(between={between!r}): give "hold" or "linear".')
+        if constraint is None and projection is not None and not isinstance(projection, NoProjection):
+            raise ValueError("Twin(projection=...): there is nothing to project onto; give a constraint too.")
+        for role, fn, names in (
+            ("field", field, ("t", "x", "z", "w", "p")),
+            ("observe", observe, ("t", "x", "z", "w", "p")),
+            ("algebraic", algebraic, ("t", "x", "w", "p")),
+            ("initial", None if is_unknown(initial) else initial, ("t", "y", "w", "p")),
+        ):
+            if fn is not None:
+                named_arguments(fn, names, role)
+        self.field = field
+        self.params = as_parameters({} if params is None else params)
+        self.observe = observe
+        self.algebraic = algebraic
+        self.initial = initial
+        self.integrator = RK4() if integrator is None else integrator
+        self.constraint = Unconstrained() if constraint is None else constraint
+        self.projection = NoProjection() if projection is None else projection
+        self.between = between
+        self.runs = None
+
+    @property
+    def cell(self) -> Cell:
+        """The recurrent cell: predict, then project."""
+        return Cell(self.field, self.algebraic, self.integrator, self.constraint, self.projection, self.between)
+
+    def initialise(
+        self,
+        key: PRNGKeyArray,
+        *,
+        states: int,
+        inputs: int = 0,
+        dtype: Any = None,
+        statistics: Statistics | None = None,
+    ) -> "Twin":
+        """A copy whose learned parts have freshly drawn weights."""
+        dtype = jnp.zeros(()).dtype if dtype is None else jnp.dtype(dtype)
+        return initialise(self, key, Context(states, inputs, dtype, statistics))
+
+    def parameters(self, run: int | str | Array | None = None) -> dict[str, Any]:
+        """p as plain arrays; for one run (its index or name) where some parameters have a value per run."""
+        return parameter_values(self.params, self._run_index(run))
+
+    def _run_index(self, run: int | str | Array | None) -> Any:
+        if not isinstance(run, str):
+            return run
+        known = self.runs or ()
+        if run not in known:
+            raise ValueError(f"run={run!r}: the twin was fitted on {', '.join(known) or 'no named runs'}.")
+        return known.index(run)
+
+    def for_runs(self, names: tuple[str, ...]) -> "Twin":
+        """A copy in which each `Unknown(per_run=True)` has a value for each of the named runs."""
+        twin = jax.tree.map(
+            lambda node: node.for_runs(len(names)) if is_unknown(node) and node.per_run else node,
+            self,
+            is_leaf=is_unknown,
+        )
+        return eqx.tree_at(lambda twin: twin.runs, twin, names, is_leaf=lambda node: node is None)
+
+    def outputs(self, t: Scalar, x: State, w: Any, p: Parameters) -> Float[Array, " k"]:
+        """y(t, x, z, w, p)."""
+        if self.observe is None:
+            return x
+        z = self.cell.algebraic_variables(t, x, w, p)
+        return jnp.atleast_1d(call_by_name(self.observe, "observe", t=t, x=x, z=z, w=w, p=p))
+
+    def initial_state(
+        self,
+        t: Scalar,
+        y: Float[Array, " k"],
+        w: Any,
+        p: Parameters,
+        *,
+        x0: State | None = None,
+        run: Any = None,
+    ) -> State:
+        """The state at a run's first sample: estimated, computed, given, or observed, in this order."""
+        if isinstance(self.initial, Unknown):
+            return self.initial.value(run)
+        if self.initial is not None:
+            return jnp.asarray(call_by_name(self.initial, "initial", t=t, y=y, w=w, p=p))
+        if x0 is not None:
+            return x0
+        if self.observe is not None:
+            raise ValueError(
+                "initial: the state is not what is observed, and the data have no x0. Give the twin "
+                "initial=function of the first observation, or initial=Unknown(guess, per_run=True)."
+            )
+        return y
+
+    def simulate(
+        self,
+        x0: ArrayLike | Sequence,
+        ts: ArrayLike | Sequence,
+        w: ArrayLike | Sequence | None = None,
+        *,
+        run: int | str | None = None,
+        p: Mapping[str, Any] | None = None,
+        level: ArrayLike | Sequence | None = None,
+        start: Literal["project", "refuse"] = "project",
+        throw: bool = True,
+    ) -> Simulation:
+        """Predict one trajectory (the paper's step 7).
+
+        **Arguments:** `x0` at `ts[0]`; `ts`, increasing; `w`, one row of inputs for each time; `run`, whose own
+        parameters to use; `p`, values that replace the twin's; `level` of the constraint (that of x0 when left
+        out); `start`: an x0 off the manifold is projected (with a warning that says how far it was) or refused;
+        `throw=False` returns a failed simulation as it is.
+        """
+        x0, ts, w, level = self._checked(x0, ts, w, level, start)
+        values = self.parameters(run)
+        for name in p or {}:
+            if name not in values:
+                raise ValueError(f"p: there is no parameter '{name}'; the twin has {', '.join(values) or 'none'}.")
+        values |= {name: jnp.asarray(value) for name, value in (p or {}).items()}
+        check_model(self, ts[0], x0, None if w is None else w[0], values)
+        simulation = simulate_batchable(self, x0, ts, w, values, level, start)
+        self._tell(simulation, start, throw)
+        return simulation
+
+    def _checked(self, x0: Any, ts: Any, w: Any, level: Any, start: str) -> tuple:
+        x0, ts = jnp.asarray(x0), jnp.asarray(ts)
+        dtype = jnp.result_type(x0.dtype, jnp.zeros((), jnp.float32).dtype)
+        if x0.ndim != 1 or x0.shape[0] == 0:
+            raise ValueError(f"x0 has shape {x0.shape}; it must be a vector of states (use jax.vmap for a batch).")
+        if not bool(jnp.all(jnp.isfinite(x0))):
+            raise ValueError(f"x0 is not finite: {np.asarray(x0)}.")
+        if start not in ("project", "refuse"):
+            raise ValueError(f'start={start!r}: give "project" or "refuse".')
+        check_times(np.asarray(ts), "ts")
+        if w is not None:
+            w = jnp.asarray(w, dtype)
+            if w.ndim != 2 or w.shape[0] != ts.shape[0]:
+                raise ValueError(f"w has shape {w.shape}; it must have a row for each of the {ts.shape[0]} times.")
+            if not bool(jnp.all(jnp.isfinite(w))):
+                raise ValueError("w is not finite.")
+        level = None if level is None else jnp.atleast_1d(jnp.asarray(level, dtype))
+        return x0.astype(dtype), ts.astype(dtype), w, level
+
+    def _tell(self, simulation: Simulation, start: str, throw: bool) -> None:
+        trajectory = simulation.trajectory
+        off = np.asarray(trajectory.start)
+        failed = np.asarray(trajectory.result != RESULTS.successful)
+        if throw and failed.any():
+            index = int(failed.argmax())
+            outcome = first_failure(trajectory.result)
+            message = f"At t = {float(trajectory.ts[index]):.6g} (sample {index}): {RESULTS[outcome]}"
+            if index == 0 and off.size:
+                message += f" The violation of x0 is {off}."
+            raise SimulationError(message, simulation)
+        loose = np.sqrt(np.finfo(off.dtype).eps) * np.asarray(trajectory.scale)
+        if start == "project" and not isinstance(self.projection, NoProjection) and (off > loose).any():
+            warnings.warn(
+                f"x0 violates the constraint by {off}; it was projected onto the manifold before the simulation. "
+                'Pass start="refuse" to make this an error.',
+                stacklevel=3,
+            )
+
+
+@eqx.filter_jit
+def simulate_batchable(
+    twin: Twin,
+    x0: State,
+    ts: Times,
+    w: Float[Array, "T d"] | None,
+    p: Parameters,
+    level: Level | None,
+    start: Literal["project", "refuse"] = "project",
+) -> Simulation:
+    """`Twin.simulate` without its checks: failures stay data. For use under `jax.vmap` and inside losses."""
+    trajectory = rollout(twin.cell, x0, ts, w, p=p, level=level, start=start, throw=False)
+    ys = jax.vmap(lambda t, x, w: twin.outputs(t, x, w, p))(ts, trajectory.xs, w)
+    zs = jax.vmap(lambda t, x, w: twin.cell.algebraic_variables(t, x, w, p))(ts, trajectory.xs, w)
+    return Simulation(trajectory, ys, zs)
+
+
+def check_model(twin: Twin, t: Scalar, x: State, w: Any, p: Parameters) -> None:
+    """Raise a `ValueError` that names the argument if the parts do not fit together, before anything compiles."""
+    inputs = 0 if w is None else w.shape[0]
+    context = Context(x.shape[0], inputs, x.dtype)
+    for part in learned_parts(twin):
+        part.check(context)
+    rate = jax.eval_shape(twin.cell.rate, t, x, w, p)
+    if getattr(rate, "shape", None) != x.shape:
+        raise ValueError(f"field: dx has shape {getattr(rate, 'shape', type(rate))} for a state of shape {x.shape}.")
+    check_constraint(twin.constraint, t, x, p)
+    root = getattr(twin.projection, "root", None)
+    if root is not None and root.value.shape[0] != x.shape[0]:
+        raise ValueError(f"metric: it has {root.value.shape[0]} weights for {x.shape[0]} states.")
+    outputs = jax.eval_shape(twin.outputs, t, x, w, p)
+    if outputs.ndim != 1:
+        raise ValueError(f"observe: y has shape {outputs.shape}; it must be a vector of outputs.")

@@ -153,9 +153,7 @@ def test_statistics_are_of_measured_values_alone():
     # From one measured sample to the next, over the gaps: p in a, p in b; q in a, q in b.
     p_rates = np.array([1 / 0.5, 2 / 1.25, 1 / 1.25, 2 / 1.0])
     q_rates = np.array([30 / 1.75, 2 / 3.0])
-    np.testing.assert_allclose(
-        found.rate_std, np.sqrt([np.mean(p_rates**2), np.mean(q_rates**2)]), rtol=1e-14
-    )
+    np.testing.assert_allclose(found.rate_std, np.sqrt([np.mean(p_rates**2), np.mean(q_rates**2)]), rtol=1e-14)
     np.testing.assert_allclose(found.w_mean, [3.5], rtol=1e-14)
     np.testing.assert_allclose(found.w_std, [np.arange(8.0).std()], rtol=1e-14)
     ts = np.array(TS_A + TS_B)
@@ -168,9 +166,7 @@ def test_statistics_are_of_measured_values_alone():
 def test_statistics_do_not_depend_on_what_else_pads_the_batch():
     short, long = ramps(4), ramps(4, 50)
     alone: Any = long.select(["0"]).statistics(True)
-    for here, there in zip(
-        dataclasses.astuple(alone), dataclasses.astuple(short.statistics(True)), strict=True
-    ):
+    for here, there in zip(dataclasses.astuple(alone), dataclasses.astuple(short.statistics(True)), strict=True):
         np.testing.assert_array_equal(here, there)
     np.testing.assert_allclose(alone.x_std, [np.sqrt(1.25)], rtol=1e-14)
 
@@ -378,7 +374,5 @@ def test_questions_that_have_no_answer_are_refused(call, message):
 
 def test_times_that_single_precision_cannot_tell_apart_are_refused():
     data = Dataset.from_arrays(1.7e9 + np.arange(3.0), [Y], names=["epoch"])
-    with pytest.raises(
-        ValueError, match=r"ts of run 'epoch': samples 0 and 1 .* are the same time in float32"
-    ):
+    with pytest.raises(ValueError, match=r"ts of run 'epoch': samples 0 and 1 .* are the same time in float32"):
         data.batch(dtype=jnp.float32)

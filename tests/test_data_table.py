@@ -31,9 +31,7 @@ def columns(**changed) -> dict:
     return {"time": "t", "run": "id", "outputs": ["p", "q"], "inputs": ["u"]} | changed
 
 
-@pytest.mark.parametrize(
-    ("fill", "filled"), [("hold", [3.5, 3.5, 3.5, 4.5]), ("linear", [3.5, 3.5, 3.5 + 1 / 3, 4.5])]
-)
+@pytest.mark.parametrize(("fill", "filled"), [("hold", [3.5, 3.5, 3.5, 4.5]), ("linear", [3.5, 3.5, 3.5 + 1 / 3, 4.5])])
 def test_csv_with_two_runs_and_missing_values(tmp_path, fill, filled):
     data = Dataset.from_csv(written(tmp_path, CSV), **columns(x0=["p"], fill=fill))
     assert data.names == ("007", "b")
@@ -53,9 +51,7 @@ def test_a_csv_gives_back_what_was_written(tmp_path):
     ts = [np.cumsum(rng.uniform(0.1, 1, n)) for n in (6, 4)]
     ys = [np.where(rng.uniform(size=(len(t), 2)) < 0.3, NAN, rng.normal(size=(len(t), 2))) for t in ts]
     ws = [rng.normal(size=(len(t), 1)) for t in ts]
-    data = Dataset.from_arrays(
-        ts, ys, inputs=ws, names=["a", "b"], output_names=["p", "q"], input_names=["u"]
-    )
+    data = Dataset.from_arrays(ts, ys, inputs=ws, names=["a", "b"], output_names=["p", "q"], input_names=["u"])
     frame = pd.concat(
         pd.DataFrame({"t": t, "id": name, "p": y[:, 0], "q": y[:, 1], "u": w[:, 0]})
         for name, t, y, w in zip("ab", ts, ys, ws, strict=True)

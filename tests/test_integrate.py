@@ -44,9 +44,7 @@ def angle(t):
 CIRCLE = Constraint(lambda x: x @ x - 1)
 
 
-def fitted_order(
-    integrator, counts, *, projection, driven=True, total=1.5, field=turning, constraint=CIRCLE, end=None
-):
+def fitted_order(integrator, counts, *, projection, driven=True, total=1.5, field=turning, constraint=CIRCLE, end=None):
     cell = Cell(field, integrator=integrator, constraint=constraint, projection=projection, between="linear")
     run = jax.jit(lambda ts, w: rollout(cell, jnp.array([1.0, 0.0]), ts, w, throw=False))
     errors = []
@@ -114,9 +112,7 @@ def test_substeps_are_smaller_steps(method, substeps):
         for i in range(substeps):
             x = (
                 make()
-                .step(
-                    field, jnp.array(0.2 + 0.3 * i / substeps), jnp.array(0.3 / substeps), x, w, {"rate": 1.3}
-                )
+                .step(field, jnp.array(0.2 + 0.3 * i / substeps), jnp.array(0.3 / substeps), x, w, {"rate": 1.3})
                 .x
             )
         return x
@@ -192,9 +188,7 @@ def test_implicit_solver_with_its_default_root_finder():
     np.testing.assert_allclose(out.x, np.sin(0.1), rtol=1e-4)
 
 
-@pytest.mark.parametrize(
-    "solver", [TSIT5, diffrax.ImplicitEuler(root_finder=ROOT)], ids=["tsit5", "implicit"]
-)
+@pytest.mark.parametrize("solver", [TSIT5, diffrax.ImplicitEuler(root_finder=ROOT)], ids=["tsit5", "implicit"])
 def test_diffrax_step_differentiates_forward_and_in_reverse(solver):
     """Levenberg-Marquardt needs jvp: Diffrax's default checkpointed stage loop has only vjp."""
 

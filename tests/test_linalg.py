@@ -90,9 +90,7 @@ def test_factorise(size):
     inverse = np.linalg.pinv(jacobian)
     np.testing.assert_allclose(space.min_norm(jnp.asarray(b)), inverse @ b, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(space.multipliers(jnp.asarray(v)), inverse.T @ v, rtol=1e-9, atol=1e-11)
-    np.testing.assert_allclose(
-        space.tangent(jnp.asarray(v)), v - inverse @ (jacobian @ v), rtol=0, atol=1e-12
-    )
+    np.testing.assert_allclose(space.tangent(jnp.asarray(v)), v - inverse @ (jacobian @ v), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 3, 8, 10])
@@ -106,9 +104,7 @@ def test_nearly_parallel_rows_keep_an_orthogonal_factor(size):
     np.testing.assert_allclose(space.q @ space.q.T, np.eye(size), rtol=0, atol=1e-14)
     b = jacobian @ random(size + 2)
     left = jacobian @ np.asarray(space.min_norm(jnp.asarray(b))) - b
-    assert np.linalg.norm(left) <= 1e-13 * np.linalg.norm(jacobian) * np.linalg.norm(
-        space.min_norm(jnp.asarray(b))
-    )
+    assert np.linalg.norm(left) <= 1e-13 * np.linalg.norm(jacobian) * np.linalg.norm(space.min_norm(jnp.asarray(b)))
 
 
 @pytest.mark.parametrize(

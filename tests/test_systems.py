@@ -96,8 +96,7 @@ def test_informative_splits():
     ts, xs = random_states("robot_arm")
     arm = robot_arm(assumed_links=(1.0, 1.1, 1.0))
     expected = [
-        arm_rates(t, x) - arm_rates(t, x, (1.0, 1.1, 1.0))
-        for t, x in zip(np.array(ts), np.array(xs), strict=True)
+        arm_rates(t, x) - arm_rates(t, x, (1.0, 1.1, 1.0)) for t, x in zip(np.array(ts), np.array(xs), strict=True)
     ]
     unknown = jax.vmap(arm.truth)(ts, xs) - jax.vmap(arm.physics)(ts, xs)
     np.testing.assert_allclose(unknown, expected, rtol=1e-10, atol=1e-12)
@@ -221,9 +220,7 @@ def test_truth_is_on_the_invariants(name):
     constraint = system(name).constraint
     ts, xs = training_set(name)
     level = jax.vmap(lambda x0: constraint.level(ts[0], x0, {}))(xs[:, 0])
-    along = jax.vmap(
-        jax.vmap(lambda t, x, level: constraint.residual(t, x, {}, level), (0, 0, None)), (None, 0, 0)
-    )
+    along = jax.vmap(jax.vmap(lambda t, x, level: constraint.residual(t, x, {}, level), (0, 0, None)), (None, 0, 0))
     np.testing.assert_allclose(jax.jit(along)(ts, xs, level), 0, atol=1e-14)
 
 
@@ -290,9 +287,7 @@ def test_lotka_volterra_draws_again_above_the_highest_orbit():
         return np.asarray(jax.vmap(lambda x: of.constraint.level(0.0, x, {}))(x0))
 
     of = lotka_volterra(delta=1.8, beta=1.5)
-    box = jax.random.uniform(
-        jax.random.key(0), (500, 2), minval=jnp.array([0.8, 0.5]), maxval=jnp.array([3.0, 2.5])
-    )
+    box = jax.random.uniform(jax.random.key(0), (500, 2), minval=jnp.array([0.8, 0.5]), maxval=jnp.array([3.0, 2.5]))
     assert 0.05 < np.mean(levels(of, box) > 4) < 0.95  # there is something to reject
     assert np.all(levels(of, of.draw(jax.random.key(1), 500)) <= 4)
     with pytest.raises(RuntimeError, match="V > 4"):

@@ -105,9 +105,7 @@ BAD_INPUT = {
         r"level has shape \(2,\)",
     ),
     "level nan": (
-        lambda: simulate(
-            ON_CIRCLE, constraint=Conserved(circle), projection=Newton(), call={"level": np.nan}
-        ),
+        lambda: simulate(ON_CIRCLE, constraint=Conserved(circle), projection=Newton(), call={"level": np.nan}),
         "level is not finite",
     ),
     "unknown p": (
@@ -116,9 +114,7 @@ BAD_INPUT = {
     ),
     "run name": (lambda: simulate(call={"run": "B0005"}), "run='B0005'.*no named runs"),
     "metric size": (
-        lambda: simulate(
-            np.array([1.0, 0.0]), constraint=Constraint(circle), projection=Newton(metric=np.ones(3))
-        ),
+        lambda: simulate(np.array([1.0, 0.0]), constraint=Constraint(circle), projection=Newton(metric=np.ones(3))),
         "metric: it has 3 weights for 2 states",
     ),
     "metric negative": (lambda: Newton(metric=np.array([1.0, -1.0])), "vector of positive weights"),
@@ -207,9 +203,7 @@ for attempt, words in [
         raise AssertionError(words)
 """
     root = str(Path(next(iter(twinfold.__path__))).parent)
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -321,17 +315,13 @@ def test_scaling_lives_inside_the_model():
     out = plain_network(mlp.network, seen)
     expected = np.array([0.0, 20 * out[1], 30 * out[0]])
     np.testing.assert_allclose(mlp(T, jnp.asarray(X), jnp.asarray(W)), expected, rtol=1e-14)
-    given = MLP(
-        states=[0], adds_to=[1], scaling=Scaling(jnp.array([1.0]), jnp.array([2.0]), jnp.array([3.0]))
-    )
+    given = MLP(states=[0], adds_to=[1], scaling=Scaling(jnp.array([1.0]), jnp.array([2.0]), jnp.array([3.0])))
     given = given.initialise(jax.random.key(2), Context(3, 0, jnp.float64))
     expected = np.array([0.0, 3 * plain_network(given.network, (X[:1] - 1) / 2)[0], 0.0])
     np.testing.assert_allclose(given(T, jnp.asarray(X)), expected, rtol=1e-14)
 
 
-@pytest.mark.parametrize(
-    "scaling", ["data", Scaling(jnp.zeros(3), jnp.ones(3), jnp.ones(3))], ids=["data", "given"]
-)
+@pytest.mark.parametrize("scaling", ["data", Scaling(jnp.zeros(3), jnp.ones(3), jnp.ones(3))], ids=["data", "given"])
 def test_scaling_is_not_trained(scaling):
     given = Scaling(jnp.zeros(3), jnp.ones(3), jnp.ones(3))
     mlp = MLP(width=4, depth=2, scaling="data" if scaling == "data" else given)
@@ -452,12 +442,8 @@ def test_no_module_calls_super():
     for module in modules():
         tree = ast.parse(Path(str(module.__file__)).read_text())
         for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and not any(
-                "Error" in ast.unparse(base) for base in node.bases
-            ):
-                calls = [
-                    inner for inner in ast.walk(node) if isinstance(inner, ast.Name) and inner.id == "super"
-                ]
+            if isinstance(node, ast.ClassDef) and not any("Error" in ast.unparse(base) for base in node.bases):
+                calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name) and inner.id == "super"]
                 assert not calls, f"{module.__name__}.{node.name} calls super()"
 
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from jaxtyping import Array, Bool, Float, Int
-from jaxtyping import ArrayLike as ArrayLike
 
-Scalar: TypeAlias = Float[ArrayLike, ""]
+Scalar: TypeAlias = Float[Array, ""] | float
 State: TypeAlias = Float[Array, " n"]
 Level: TypeAlias = Float[Array, " m"]
 Jacobian: TypeAlias = Float[Array, "m n"]

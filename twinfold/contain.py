@@ -2,7 +2,8 @@
 
 Where a step returns a non-finite value, its Jacobian is non-finite too, and a cotangent of zero times infinity is NaN:
 one diverging trajectory would take a whole batch along, through the parameters they share. `contained` linearises the
-step itself and replaces what is not finite in that linearisation by zero. Nothing changes where all is finite.
+step itself and replaces what is not finite in that linearisation by one (a zero could be a divisor). Nothing changes
+where all is finite.
 """
 
 from collections.abc import Callable
@@ -26,6 +27,6 @@ def _contained_jvp(primals, tangents, *, fn: Callable):
     moving, fixed = eqx.partition(arguments, differentiated)
     out, push = jax.linearize(lambda moving: fn(*eqx.combine(moving, fixed)), moving)
     push = jax.tree.map(
-        lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 0) if eqx.is_inexact_array(leaf) else leaf, push
+        lambda leaf: jnp.where(jnp.isfinite(leaf), leaf, 1) if eqx.is_inexact_array(leaf) else leaf, push
     )
     return out, push(eqx.filter(changes, differentiated))

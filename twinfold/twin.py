@@ -95,7 +95,7 @@ class Twin(eqx.Module):
             ("field", field, ("t", "x", "z", "w", "p")),
             ("observe", observe, ("t", "x", "z", "w", "p")),
             ("algebraic", algebraic, ("t", "x", "w", "p")),
-            ("initial", None if is_unknown(initial) else initial, ("t", "y", "w", "p")),
+            ("initial", None if isinstance(initial, Unknown) else initial, ("t", "y", "w", "p")),
         ):
             if fn is not None:
                 named_arguments(fn, names, role)
@@ -133,9 +133,11 @@ class Twin(eqx.Module):
         return parameter_values(self.params, self._run_index(run))
 
     def _run_index(self, run: int | str | Array | None) -> Any:
+        known = self.runs or ()
+        if isinstance(run, int) and not 0 <= run < max(len(known), 1):
+            raise ValueError(f"run={run}: the twin was fitted on {len(known)} runs (0 to {len(known) - 1}).")
         if not isinstance(run, str):
             return run
-        known = self.runs or ()
         if run not in known:
             raise ValueError(f"run={run!r}: the twin was fitted on {', '.join(known) or 'no named runs'}.")
         return known.index(run)
@@ -199,35 +201,22 @@ class Twin(eqx.Module):
         out); `start`: an x0 off the manifold is projected (with a warning that says how far it was) or refused;
         `throw=False` returns a failed simulation as it is.
         """
-        x0, ts, w, level = self._checked(x0, ts, w, level, start)
+        first, times, inputs, wanted = _checked(x0, ts, w, level, start)
         values = self.parameters(run)
         for name in p or {}:
             if name not in values:
                 raise ValueError(f"p: there is no parameter '{name}'; the twin has {', '.join(values) or 'none'}.")
         values |= {name: jnp.asarray(value) for name, value in (p or {}).items()}
-        check_model(self, ts[0], x0, None if w is None else w[0], values)
-        simulation = simulate_batchable(self, x0, ts, w, values, level, start)
+        # The simulation follows the dtype of its initial state.
+        values = jax.tree.map(
+            lambda leaf: leaf.astype(first.dtype) if eqx.is_inexact_array(leaf) else leaf, values
+        )
+        count = check_model(self, times[0], first, None if inputs is None else inputs[0], values)
+        if wanted is not None and (wanted.shape != (count,) or not bool(jnp.all(jnp.isfinite(wanted)))):
+            raise ValueError(f"level={np.asarray(wanted)}: give {count} finite values, one for each constraint.")
+        simulation = simulate_batchable(self, first, times, inputs, values, wanted, start)
         self._tell(simulation, start, throw)
         return simulation
-
-    def _checked(self, x0: Any, ts: Any, w: Any, level: Any, start: str) -> tuple:
-        x0, ts = jnp.asarray(x0), jnp.asarray(ts)
-        dtype = jnp.result_type(x0.dtype, jnp.zeros((), jnp.float32).dtype)
-        if x0.ndim != 1 or x0.shape[0] == 0:
-            raise ValueError(f"x0 has shape {x0.shape}; it must be a vector of states (use jax.vmap for a batch).")
-        if not bool(jnp.all(jnp.isfinite(x0))):
-            raise ValueError(f"x0 is not finite: {np.asarray(x0)}.")
-        if start not in ("project", "refuse"):
-            raise ValueError(f'start={start!r}: give "project" or "refuse".')
-        check_times(np.asarray(ts), "ts")
-        if w is not None:
-            w = jnp.asarray(w, dtype)
-            if w.ndim != 2 or w.shape[0] != ts.shape[0]:
-                raise ValueError(f"w has shape {w.shape}; it must have a row for each of the {ts.shape[0]} times.")
-            if not bool(jnp.all(jnp.isfinite(w))):
-                raise ValueError("w is not finite.")
-        level = None if level is None else jnp.atleast_1d(jnp.asarray(level, dtype))
-        return x0.astype(dtype), ts.astype(dtype), w, level
 
     def _tell(self, simulation: Simulation, start: str, throw: bool) -> None:
         trajectory = simulation.trajectory
@@ -249,6 +238,27 @@ class Twin(eqx.Module):
             )
 
 
+def _checked(x0: Any, ts: Any, w: Any, level: Any, start: str) -> tuple[Any, Any, Any, Any]:
+    """The arguments of a simulation as arrays of one dtype, or a `ValueError` that names the wrong one."""
+    x0, ts = jnp.asarray(x0), jnp.asarray(ts)
+    dtype = jnp.result_type(x0.dtype, jnp.zeros((), jnp.float32).dtype)
+    if x0.ndim != 1 or x0.shape[0] == 0:
+        raise ValueError(f"x0 has shape {x0.shape}; it must be a vector of states (use jax.vmap for a batch).")
+    if not bool(jnp.all(jnp.isfinite(x0))):
+        raise ValueError(f"x0 is not finite: {np.asarray(x0)}.")
+    if start not in ("project", "refuse"):
+        raise ValueError(f'start={start!r}: give "project" or "refuse".')
+    check_times(np.asarray(ts), "ts")
+    if w is not None:
+        w = jnp.asarray(w, dtype)
+        if w.ndim != 2 or w.shape[0] != ts.shape[0]:
+            raise ValueError(f"w has shape {w.shape}; it must have a row for each of the {ts.shape[0]} times.")
+        if not bool(jnp.all(jnp.isfinite(w))):
+            raise ValueError("w is not finite.")
+    level = None if level is None else jnp.atleast_1d(jnp.asarray(level, dtype))
+    return x0.astype(dtype), ts.astype(dtype), w, level
+
+
 @eqx.filter_jit
 def simulate_batchable(
     twin: Twin,
@@ -266,8 +276,8 @@ def simulate_batchable(
     return Simulation(trajectory, ys, zs)
 
 
-def check_model(twin: Twin, t: Scalar, x: State, w: Any, p: Parameters) -> None:
-    """Raise a `ValueError` that names the argument if the parts do not fit together, before anything compiles."""
+def check_model(twin: Twin, t: Scalar, x: State, w: Any, p: Parameters) -> int:
+    """The number of constraints, or a `ValueError` that names what does not fit, before anything compiles."""
     inputs = 0 if w is None else w.shape[0]
     context = Context(x.shape[0], inputs, x.dtype)
     for part in learned_parts(twin):
@@ -275,10 +285,11 @@ def check_model(twin: Twin, t: Scalar, x: State, w: Any, p: Parameters) -> None:
     rate = jax.eval_shape(twin.cell.rate, t, x, w, p)
     if getattr(rate, "shape", None) != x.shape:
         raise ValueError(f"field: dx has shape {getattr(rate, 'shape', type(rate))} for a state of shape {x.shape}.")
-    check_constraint(twin.constraint, t, x, p)
+    count = check_constraint(twin.constraint, t, x, p)
     root = getattr(twin.projection, "root", None)
     if root is not None and root.value.shape[0] != x.shape[0]:
         raise ValueError(f"metric: it has {root.value.shape[0]} weights for {x.shape[0]} states.")
     outputs = jax.eval_shape(twin.outputs, t, x, w, p)
     if outputs.ndim != 1:
         raise ValueError(f"observe: y has shape {outputs.shape}; it must be a vector of outputs.")
+    return count

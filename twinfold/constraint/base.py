@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -72,7 +73,7 @@ class Stack(AbstractConstraint):
     def residual(self, t: Scalar, x: State, p: Parameters, level: Level) -> Level:
         sizes = [jax.eval_shape(part.level, t, x, p).shape[0] for part in self.parts]
         bounds = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
-        levels = [level[a:b] for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        levels = [level[a:b] for a, b in pairwise(bounds)]
         return jnp.concatenate([part.residual(t, x, p, own) for part, own in zip(self.parts, levels, strict=True)])
 
     def level(self, t: Scalar, x0: State, p: Parameters) -> Level:

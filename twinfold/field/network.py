@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -42,9 +43,8 @@ class Network(AbstractLearned):
             key=key,
         )
         if self.zero_last:
-            last = (weights.layers[-1].weight, weights.layers[-1].bias)
-            zeros = tuple(jnp.zeros_like(array) for array in last)
-            weights = eqx.tree_at(lambda w: (w.layers[-1].weight, w.layers[-1].bias), weights, zeros)
+            zeros = jax.tree.map(jnp.zeros_like, weights.layers[-1])
+            weights = eqx.tree_at(lambda weights: weights.layers[-1], weights, zeros)
         return eqx.tree_at(lambda n: n.weights, self, weights, is_leaf=lambda node: node is None)
 
     def __call__(self, u: Float[Array, " in"]) -> Float[Array, " out"]:

@@ -54,7 +54,7 @@ class MLP(AbstractLearned):
     depth: int = eqx.field(static=True)
     activation: Callable = eqx.field(static=True)
     zero_last: bool = eqx.field(static=True)
-    scaling: Literal["off", "data"] | Scaling
+    scaling: Literal["off", "data"] | Frozen
     units: Frozen | None
     network: Network | None
 
@@ -78,7 +78,7 @@ class MLP(AbstractLearned):
         self.time = time
         self.adds_to = None if adds_to is None else tuple(adds_to)
         self.width, self.depth, self.activation, self.zero_last = width, depth, activation, zero_last
-        self.scaling = scaling
+        self.scaling = Frozen(scaling) if isinstance(scaling, Scaling) else scaling
         self.units = None
         self.network = None
 
@@ -102,6 +102,14 @@ class MLP(AbstractLearned):
             raise ValueError("MLP(adds_to=[]): the residual must add to at least one state.")
         if self.states == () and not self.inputs and not self.time:
             raise ValueError("MLP(states=[]): the residual must see a state, an input or time.")
+        if isinstance(self.scaling, Frozen):
+            states, adds_to = self._indices(context)
+            seen, given = len(states) + len(self.inputs) + self.time, self.scaling.value
+            if given.center.shape != (seen,) or given.spread.shape != (seen,) or given.output.shape != (len(adds_to),):
+                raise ValueError(
+                    f"MLP(scaling=...): it has {given.center.shape[0]} centers, {given.spread.shape[0]} spreads and "
+                    f"{given.output.shape[0]} outputs for {seen} inputs and {len(adds_to)} outputs of the network."
+                )
 
     def _indices(self, context: Context) -> tuple[tuple[int, ...], tuple[int, ...]]:
         everything = tuple(range(context.states))
@@ -109,8 +117,8 @@ class MLP(AbstractLearned):
         return states, everything if self.adds_to is None else self.adds_to
 
     def _units(self, context: Context) -> Frozen | None:
-        if isinstance(self.scaling, Scaling):
-            return Frozen(self.scaling)
+        if isinstance(self.scaling, Frozen):
+            return self.scaling
         if self.scaling == "off":
             return None
         statistics = context.statistics
@@ -124,7 +132,8 @@ class MLP(AbstractLearned):
         states, adds_to = self._indices(context)
         center, spread = [select(statistics.x_mean, states)], [select(statistics.x_std, states)]
         if self.inputs:
-            assert statistics.w_mean is not None and statistics.w_std is not None
+            assert statistics.w_mean is not None
+            assert statistics.w_std is not None
             center.append(select(statistics.w_mean, self.inputs))
             spread.append(select(statistics.w_std, self.inputs))
         if self.time:

@@ -1,7 +1,7 @@
 """Back to the manifold: what a projection is given, and what it reports."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import equinox as eqx
@@ -107,7 +107,7 @@ class InMetric(AbstractConstraint):
         return self.constraint.level(t, self.to_state(x0), p)
 
 
-def metric_root(metric: ArrayLike | None) -> Frozen | None:
+def metric_root(metric: ArrayLike | Sequence | None) -> Frozen | None:
     """R with R'R = W, for a vector of weights or a symmetric positive definite matrix; None for the identity."""
     if metric is None:
         return None
@@ -130,7 +130,7 @@ def in_metric(nearest: Callable[[Problem], Projected], root: Frozen | None, prob
         return unprojected(problem.constraint, problem.t, problem.target, problem.p, problem.level)
     if root is None:
         return nearest(problem)
-    metric = InMetric(problem.constraint, root.value)
+    metric = InMetric(problem.constraint, root.value.astype(problem.target.dtype))
     anchor = None if problem.anchor is None else metric.from_state(problem.anchor)
     target = metric.from_state(problem.target)
     out = nearest(Problem(metric, problem.t, target, problem.p, problem.level, anchor))

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from twinfold._types import Level, State
+from twinfold.contain import contained
 from twinfold.project.base import Problem, Projected
 from twinfold.result import RESULTS
 
@@ -58,7 +59,7 @@ def input_tangents(problem: Problem, x: State, multiplier: Level, tangent: Probl
         value, pullback = jax.vjp(problem.residual, x)
         return pullback(multiplier)[0], value
 
-    _, (slope, change) = eqx.filter_jvp(equations, (problem,), (rest,))
+    _, (slope, change) = eqx.filter_jvp(lambda problem: contained((problem,), fn=equations), (problem,), (rest,))
     # A change that is zero by structure comes as None.
     slope = jnp.zeros_like(x) if slope is None else slope
     return target, slope, jnp.zeros_like(multiplier) if change is None else change

@@ -13,6 +13,10 @@ from twinfold.project.kkt import Point, ReducedHessian, newton_direction, point,
 
 # A step length below which the line search gives up.
 SHORTEST = 1e-9
+# Gauss-Newton steps back to the manifold after a step along it, and the violation (in tolerances) that is left to
+# rounding when all have been taken.
+RETRACTIONS = 8
+ON_MANIFOLD = 16
 
 Step: TypeAlias = tuple[State, Point, Bool[Array, ""]]  # state, what is known there, whether the step was taken
 
@@ -20,6 +24,11 @@ Step: TypeAlias = tuple[State, Point, Bool[Array, ""]]  # state, what is known t
 def choose(first: Bool[Array, ""], a: Any, b: Any) -> Any:
     """`a` or `b`, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(first, a, b), a, b)
+
+
+def _data(tree: Any) -> Any:
+    """The same values, without derivatives."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
 
 
 def plain_step(problem: Problem, x: State, here: Point, tolerance: float) -> Step:
@@ -42,12 +51,9 @@ def newton_step(problem: Problem, x: State, here: Point, curvature: ReducedHessi
 def differentiable_step(problem: Problem, x: State, here: Point, curvature: ReducedHessian, tolerance: float) -> Step:
     """The same step for differentiation through the loop: its length is data."""
     direction = newton_direction(problem, x, here, curvature)
-    fixed = jax.tree.map(
-        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf,
-        (problem, x, here, direction),
-    )
     # A converged iterate goes on with full steps, so that its derivative converges too.
-    length = jnp.where(here.converged, 1, line_search(*fixed, tolerance)[0])
+    found = line_search(_data(problem), _data(x), _data(here), _data(direction), tolerance)[0]
+    length = jnp.where(here.converged, 1, found)
     x1 = x + length * direction
     return x1, point(problem, x1, tolerance), length > 0
 
@@ -77,3 +83,43 @@ def line_search(
     start = (jnp.full((), 2, x.dtype), x, here, jnp.array(False))
     length, x1, there, good = jax.lax.while_loop(lambda trial: ~trial[3] & (trial[0] > SHORTEST), shorter, start)
     return jnp.where(good, length, 0), x1, there
+
+
+def descent_step(problem: Problem, x: State, here: Point, curvature: ReducedHessian, tolerance: float) -> Step:
+    """A step along the manifold that brings it nearer to the target, however far that is.
+
+    A tangent direction is followed for a length 1, 1/2, 1/4, ..., each with Gauss-Newton steps back to the manifold,
+    until the distance falls.
+    """
+    gap = problem.target - x
+    slope = here.space.tangent(gap)
+    # Newton with the magnitudes of the curvatures along the manifold: downhill at a saddle too, and no zigzag.
+    values, vectors = jnp.linalg.eigh(curvature.along)
+    direction = vectors @ ((vectors.T @ slope) / jnp.maximum(jnp.abs(values), 1e-4))
+    expected = 1e-4 * (slope @ direction)
+
+    def try_again(trial: tuple) -> tuple:
+        length, left, x1, _, _ = trial
+        there = point(problem, x1, tolerance)
+        feasible = there.sound & (there.infeasible <= jnp.where(left > 0, 1, ON_MANIFOLD))
+        before, after = jnp.sum(gap**2), jnp.sum((problem.target - x1) ** 2)
+        falls = after < before - length * expected
+        # Near the solution the distance falls by less than rounding; from a start off the manifold it may rise.
+        closer = (there.error <= 0.5 * here.error) & (after <= (1 + 1e-6) * before)
+        good = feasible & (falls | closer | (here.infeasible > ON_MANIFOLD))
+        back = there.sound & ~feasible & (left > 0)
+        shorter = 0.5 * length
+        new = jnp.where(back, x1 - there.space.min_norm(there.g), x + shorter * direction)
+        return (
+            jnp.where(back | good, length, shorter),
+            jnp.where(back, left - 1, RETRACTIONS),
+            jnp.where(good, x1, new),
+            there,
+            good,
+        )
+
+    start = (jnp.ones((), x.dtype), jnp.array(RETRACTIONS), x + direction, here, jnp.array(False))
+    _, _, x1, there, taken = jax.lax.while_loop(
+        lambda trial: ~trial[4] & (trial[0] > SHORTEST), try_again, start
+    )
+    return jnp.where(taken, x1, x), choose(taken, there, here), taken

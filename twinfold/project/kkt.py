@@ -31,7 +31,8 @@ class Point(eqx.Module):
     space: RowSpace
     sound: Flag  # all is finite, and the constraint Jacobian has full rank
     error: Float[Array, ""]  # distance from a solution of the KKT system, to first order
-    excess: Float[Array, ""]  # the same relative to the size of state and constraint, over the tolerance
+    infeasible: Float[Array, ""]  # violation over the tolerated one
+    excess: Float[Array, ""]  # violation or drift along the manifold, whichever is more, over the tolerated one
 
     @property
     def converged(self) -> Flag:
@@ -58,7 +59,8 @@ def point(problem: Problem, x: State, tolerance: float) -> Point:
     drift = jnp.linalg.norm(jax.lax.stop_gradient(space.tangent(gap)))
     size, tiny = jnp.linalg.norm(jax.lax.stop_gradient(x)), jnp.finfo(x.dtype).tiny
     lengths = jnp.linalg.norm(jax.lax.stop_gradient(space.lower), axis=1)
-    infeasible = jnp.max(distance / (jnp.maximum(jnp.abs(problem.level), lengths * size) + tiny))
+    scale = jnp.maximum(jnp.abs(problem.level), lengths * size) + tiny
+    infeasible = jnp.max(distance / scale) / tolerance
     # Rounding enters the tangential part through x~ - x and through the projector.
     reach = 4 * (size + jnp.linalg.norm(jax.lax.stop_gradient(gap))) + tiny
     return Point(
@@ -66,14 +68,16 @@ def point(problem: Problem, x: State, tolerance: float) -> Point:
         space=space,
         sound=sound,
         error=jnp.where(sound, jnp.maximum(drift, jnp.max(distance / lengths)), jnp.inf),
-        excess=jnp.maximum(infeasible, drift / reach) / tolerance,
+        infeasible=infeasible,
+        excess=jnp.maximum(infeasible, drift / reach / tolerance),
     )
 
 
 class ReducedHessian(eqx.Module):
-    """H = I + sum_i lambda_i d2g_i and the factor of P H P + Q'Q."""
+    """H = I + sum_i lambda_i d2g_i, its part along the manifold, and the Cholesky factor of that."""
 
     hessian: Float[Array, "n n"]
+    along: Float[Array, "n n"]  # P H P + Q'Q
     lower: Float[Array, "n n"]
     definite: Flag  # the second-order condition A6'
 
@@ -95,8 +99,9 @@ def reduced_hessian(problem: Problem, x: State, here: Point) -> ReducedHessian:
     hessian = jnp.eye(x.shape[0], dtype=x.dtype) + jnp.where(jnp.isfinite(curvature), curvature, 0)
     normal = here.space.q.T @ here.space.q
     tangent = jnp.eye(x.shape[0], dtype=x.dtype) - normal
-    lower, definite = cholesky(tangent @ hessian @ tangent + normal)
-    return ReducedHessian(hessian, lower, definite)
+    along = tangent @ hessian @ tangent + normal
+    lower, definite = cholesky(along)
+    return ReducedHessian(hessian, along, lower, definite)
 
 
 def sqp_direction(problem: Problem, x: State, here: Point) -> State:

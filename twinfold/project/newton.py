@@ -1,10 +1,12 @@
 """The robust projection: the nearest point of the manifold, to the limit of the dtype.
 
-Three attempts, each only for the trajectories that still need it (a vmapped loop of zero iterations costs nothing):
-steps with unit Hessian, which are cheap and enough when the predictor is close; Newton's method on the full KKT
-system with a line search, which stays inside the domain of g; and the same from the last state on the manifold,
-walking along it towards the predictor.
+Steps with unit Hessian are cheap, and enough when the predictor is close. Where they are not, and only there (a vmapped
+loop of zero iterations costs nothing): a walk along the manifold from the last state on it towards the predictor, which
+stays inside the domain of g and always comes nearer; or, where no such state is known, Newton's method on the full KKT
+system with a line search.
 """
+
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -13,6 +15,7 @@ from jaxtyping import ArrayLike
 
 from twinfold._types import Count, Flag, Level, Parameters, Scalar, State
 from twinfold.constraint.base import AbstractConstraint
+from twinfold.contain import contained
 from twinfold.field.learned import Frozen
 from twinfold.project.base import (
     AbstractProjection,
@@ -24,7 +27,7 @@ from twinfold.project.base import (
     metric_root,
 )
 from twinfold.project.derivative import implicit, input_tangents
-from twinfold.project.iterate import differentiable_step, newton_step, plain_step
+from twinfold.project.iterate import descent_step, differentiable_step, newton_step, plain_step
 from twinfold.project.kkt import Point, lagrangian_curvature, point, reduced_hessian
 from twinfold.result import RESULTS
 
@@ -46,13 +49,15 @@ class Newton(AbstractProjection):
         self,
         *,
         derivative: Derivative = "implicit",
-        metric: ArrayLike | None = None,
+        metric: ArrayLike | Sequence | None = None,
         max_steps: int = 50,
         tolerance: float | None = None,
     ):
         check_derivative(derivative)
         if max_steps < 1:
             raise ValueError(f"Newton(max_steps={max_steps}): at least one step is needed.")
+        if tolerance is not None and not tolerance > 0:
+            raise ValueError(f"Newton(tolerance={tolerance}): must be positive.")
         self.derivative = derivative
         self.max_steps = max_steps
         self.tolerance = tolerance
@@ -72,7 +77,7 @@ class Newton(AbstractProjection):
 
     def _nearest(self, problem: Problem) -> Projected:
         if self.derivative == "loop":
-            return self._unrolled(problem)
+            return contained((problem,), fn=self._unrolled)
         return implicit(problem, projection=self)
 
     def _tolerance(self, x: State) -> float:
@@ -85,7 +90,8 @@ class Newton(AbstractProjection):
         x, here, steps = self._near(problem, start, tolerance)
         # Small curvature is sufficient for a minimum; otherwise the second-order condition is checked in full.
         flat = jnp.linalg.norm(lagrangian_curvature(problem, x, here)) < 1
-        x, here, steps, solved, definite = self._far(problem, x, here, steps, here.acceptable & flat, tolerance)
+        solved = here.acceptable & flat & _is_local(problem, x)
+        x, here, steps, solved, definite = self._far(problem, x, here, steps, solved, tolerance)
         return _report(problem, start, x, here, steps, solved, definite)
 
     def _near(self, problem: Problem, start: Point, tolerance: float) -> tuple[State, Point, Count]:
@@ -106,27 +112,25 @@ class Newton(AbstractProjection):
     def _far(
         self, problem: Problem, x: State, here: Point, steps: Count, solved: Flag, tolerance: float
     ) -> tuple[State, Point, Count, Flag, Flag]:
-        """Newton's method from where the plain steps ended; if that fails, from the anchor."""
-        anchor = x if problem.anchor is None else problem.anchor
-        attempts = 1 if problem.anchor is None else 2
+        """Guarded steps, from the anchor along the manifold, or else from where the plain steps ended."""
+        advance = newton_step if problem.anchor is None else descent_step
+        start = x if problem.anchor is None else jnp.where(solved, x, problem.anchor)
 
         def unfinished(state: tuple) -> Flag:
-            _, _, _, solved, _, attempt, _ = state
-            return ~solved & (attempt < attempts)
+            _, _, _, solved, _, left = state
+            return ~solved & (left > 0)
 
         def step(state: tuple) -> tuple:
-            x, _, steps, _, _, attempt, left = state
+            x, _, steps, _, _, left = state
             here = point(problem, x, tolerance)
             curvature = reduced_hessian(problem, x, here)
-            x1, _, taken = newton_step(problem, x, here, curvature, tolerance)
-            # An attempt ends at a solution, where no step helps (at a saddle, say), or when it takes too long.
-            solved = here.acceptable & curvature.definite & (here.converged | ~taken)
-            lost = ~solved & (~taken | (left == 0))
-            x = jnp.where(solved, x, jnp.where(lost, anchor, x1))
-            left = jnp.where(lost, self.max_steps, left - 1)
-            return x, here, steps + 1, solved, curvature.definite, attempt + lost, left
+            x1, _, taken = advance(problem, x, here, curvature, tolerance)
+            # It ends at a solution, where no step helps (at a saddle, say), or when it takes too long.
+            solved = here.acceptable & curvature.definite & (here.converged | ~taken | (left == 1))
+            left = jnp.where(taken, left - 1, 0)
+            return jnp.where(solved, x, x1), here, steps + 1, solved, curvature.definite, left
 
-        state = (x, here, steps, solved, jnp.array(True), jnp.array(0), jnp.array(self.max_steps))
+        state = (start, here, steps, solved, jnp.array(True), jnp.array(self.max_steps))
         return jax.lax.while_loop(unfinished, step, state)[:5]
 
     def _unrolled(self, problem: Problem) -> Projected:
@@ -157,11 +161,19 @@ class Newton(AbstractProjection):
         return dx, here.space.multipliers(target - slope - curvature.hessian @ dx)
 
 
+def _is_local(problem: Problem, x: State) -> Flag:
+    """Whether a correction is short, or at least shorter than going back to the anchor: the same branch, that is."""
+    if problem.anchor is None:
+        return jnp.array(True)
+    move = jnp.linalg.norm(x - problem.target)
+    return (move <= 0.05 * jnp.linalg.norm(x)) | (move <= jnp.linalg.norm(problem.anchor - problem.target))
+
+
 def _report(
     problem: Problem, start: Point, x: State, here: Point, steps: Count, solved: Flag, definite: Flag
 ) -> Projected:
     """The nearest point, or the unprojected state with the reason."""
-    result = RESULTS.where(definite, RESULTS.not_converged, RESULTS.second_order)
+    result = RESULTS.where(here.acceptable & ~definite, RESULTS.second_order, RESULTS.not_converged)
     result = RESULTS.where(here.space.singular, RESULTS.singular, result)
     result = RESULTS.where(jnp.all(jnp.isfinite(start.g)), result, RESULTS.outside_domain)
     result = RESULTS.where(jnp.all(jnp.isfinite(problem.target)), result, RESULTS.nonfinite)

@@ -7,6 +7,8 @@ Use it where steps are small and every microsecond counts. One step leaves a vio
 predictor's; the frozen iteration removes it, along normals that are those of x~ rather than of the nearest point.
 """
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from jaxtyping import ArrayLike
 
 from twinfold._types import Level, Parameters, Scalar, State
 from twinfold.constraint.base import AbstractConstraint, residual_and_jacobian
+from twinfold.contain import contained
 from twinfold.field.learned import Frozen
 from twinfold.project.base import (
     AbstractProjection,
@@ -40,7 +43,13 @@ class Tangent(AbstractProjection):
     derivative: Derivative = eqx.field(static=True)
     root: Frozen | None
 
-    def __init__(self, *, max_steps: int = 1, derivative: Derivative = "tangent", metric: ArrayLike | None = None):
+    def __init__(
+        self,
+        *,
+        max_steps: int = 1,
+        derivative: Derivative = "tangent",
+        metric: ArrayLike | Sequence | None = None,
+    ):
         check_derivative(derivative)
         if max_steps < 1:
             raise ValueError(f"Tangent(max_steps={max_steps}): at least one step is needed.")
@@ -63,7 +72,7 @@ class Tangent(AbstractProjection):
     def _nearest(self, problem: Problem) -> Projected:
         # A single step is an explicit formula: differentiating it is exact, there is nothing implicit about it.
         if self.derivative == "loop" or (self.derivative == "implicit" and self.max_steps == 1):
-            return self.solve(problem)
+            return contained((problem,), fn=self.solve)
         return implicit(problem, projection=self)
 
     def solve(self, problem: Problem) -> Projected:
@@ -116,8 +125,12 @@ class Tangent(AbstractProjection):
             _, pullback = jax.vjp(problem.residual, problem.target)
             return pullback(multiplier)[0]
 
-        _, turned = eqx.filter_jvp(correction, (problem,), (tangent,))
+        _, turned = eqx.filter_jvp(lambda problem: contained((problem,), fn=correction), (problem,), (tangent,))
         _, first = residual_and_jacobian(problem.constraint, problem.t, problem.target, problem.p, problem.level)
         moved = target if turned is None else target - turned
-        mu = solve_general(jacobian @ first.T, jacobian @ moved + change)
+        # A failed projection keeps its target, whatever is computed here; it only has to be finite.
+        failed = out.result != RESULTS.successful
+        jacobian, first = (jnp.where(failed, 0, matrix) for matrix in (jacobian, first))
+        matrix = jnp.where(failed, jnp.eye(multiplier.shape[0], dtype=x.dtype), jacobian @ first.T)
+        mu = solve_general(matrix, jacobian @ moved + change)
         return moved - first.T @ mu, mu

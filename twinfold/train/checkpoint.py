@@ -25,7 +25,7 @@ def array_fingerprint(tree: PyTree) -> str:
 
 def save(path: Path, identity: dict[str, Any], progress: dict[str, Any], trees: dict[str, PyTree]) -> None:
     """Write a checkpoint; the file at `path` is the old one or the new one, never half of either."""
-    arrays = {
+    arrays: dict[str, Any] = {
         f"{name}.{index}": np.asarray(leaf)
         for name, tree in trees.items()
         for index, leaf in enumerate(jax.tree.leaves(tree))

@@ -64,16 +64,16 @@ def shooting_states(twin: Twin, batch: Batch) -> Shooting:
 def _simulated_starts(twin: Twin, batch: Batch) -> Float[Array, "B n"]:
     """The state of the untrained twin at the start of each window, window by window through each run."""
     starts: dict[int, Array] = {}
-    follows, begins = np.asarray(batch.follows), np.asarray(batch.begins)
-    for window in np.argsort(np.asarray(batch.ts[:, 0]), kind="stable"):
+    ends: dict[int, Array] = {}
+    # In the order of time, so that a window's predecessor has been passed before it.
+    for window in np.argsort(np.asarray(batch.ts[:, 0]), kind="stable").tolist():
         row = jax.tree.map(lambda leaf, window=window: leaf[window], batch)
         p = twin.parameters(row.run)
-        run_start = twin.initial_state(row.origin_t, row.origin_y, row.origin_w, p, x0=row.x0, run=row.run)
-        level = twin.constraint.level(row.origin_t, run_start, p)
-        before = starts.get(("end", int(follows[window])), run_start)
-        starts[window] = run_start if begins[window] else before
+        origin = twin.initial_state(row.origin_t, row.origin_y, row.origin_w, p, x0=row.x0, run=row.run)
+        level = twin.constraint.level(row.origin_t, origin, p)
+        starts[window] = origin if bool(row.begins) else ends.get(int(row.follows), origin)
         out = simulate_batchable(twin, starts[window], row.ts, row.w, p, level)
-        starts[("end", int(window))] = out.xs[int(row.length) - 1]
+        ends[window] = out.xs[int(row.length) - 1]
     return jnp.stack([starts[window] for window in range(batch.size)])
 
 

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, Key, PyTree
 
 from twinfold._version import __version__
 from twinfold.data.dataset import Dataset
@@ -150,7 +150,7 @@ class _Run:
         self,
         problems: tuple[Problem, ...],
         methods: tuple[AbstractMethod, ...],
-        keys: PRNGKeyArray,
+        keys: Key[Array, " S"],
         params: PyTree,
         identity: dict[str, Any],
         path: Path | None,

@@ -102,4 +102,12 @@ def Adam(
     if clip is not None:
         optimiser = optax.chain(optax.clip_by_global_norm(clip), optimiser)
     name = f"Adam {rate:g}" if clip is None else f"Adam {rate:g}, clip {clip:g}"
-    return Gradient(optimiser, epochs, batch_size, patience, plateau, window, name)
+    return Gradient(
+        optimiser=optimiser,
+        epochs=epochs,
+        batch_size=batch_size,
+        patience=patience,
+        plateau=plateau,
+        window=window,
+        name=name,
+    )

@@ -56,9 +56,8 @@ class LevenbergMarquardt(AbstractMethod):
         v, unravel = ravel_pytree(params)
         damping, growth = state
 
-        def cost(v: Vector) -> tuple[Float[Array, ""], Array]:
-            loss, metrics = problem.training_loss(unravel(v))
-            return loss, metrics["failed"]
+        def cost(v: Vector) -> Float[Array, ""]:
+            return problem.training_loss(unravel(v))[0]
 
         dense = self.solver == "dense" or (self.solver == "auto" and v.shape[0] < LARGE)
         build = _DenseSystem.build if dense else _MatrixFreeSystem.build
@@ -71,7 +70,7 @@ class LevenbergMarquardt(AbstractMethod):
         def attempt(trial: tuple) -> tuple:
             tries, damping, growth, _, _, _ = trial
             d = system.solve(damping)
-            new, failed = cost(v + d)
+            new = cost(v + d)
             gain = (loss - new) / jnp.maximum(system.predicted_gain(d, damping), jnp.finfo(v.dtype).tiny)
             good = jnp.isfinite(new) & (new < loss)
             # Nielsen's rule: the better the model predicted the gain, the smaller the next damping.

@@ -23,7 +23,7 @@ class Loss(eqx.Module):
     scale: Literal["std", "off"] = eqx.field(static=True, default="std")
     l2: float = eqx.field(static=True, default=0.0)
     soft: float = eqx.field(static=True, default=0.0)
-    continuity: float = eqx.field(static=True, default=1.0)
+    continuity: float = eqx.field(static=True, default=30.0)
 
     def __check_init__(self):
         if self.scale not in ("std", "off"):

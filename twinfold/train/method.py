@@ -51,8 +51,8 @@ class Progress(eqx.Module):
 class AbstractMethod(eqx.Module):
     """An optimiser over epochs. Short windows first make a smooth landscape, whole runs last make it count."""
 
-    name: eqx.AbstractVar[str]
     epochs: eqx.AbstractVar[int]
+    name: eqx.AbstractVar[str]
     patience: eqx.AbstractVar[int | None]
     window: eqx.AbstractVar[int | None]  # samples per training window in this stage; None: as `fit` says
 

@@ -74,7 +74,7 @@ def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
     smooth and a wrong field cannot throw a trajectory far off.
     """
     if samples is None or samples < 2 * SHORT:
-        return Adam(500), LevenbergMarquardt(40)
+        return Adam(500, rate=1e-2), LevenbergMarquardt(60)
     return Adam(200, rate=1e-2, window=SHORT), LevenbergMarquardt(30, window=SHORT), LevenbergMarquardt(40)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from twinfold.train.method import AbstractMethod, Problem
 
@@ -92,7 +92,7 @@ def _advance(problem: Problem, method: AbstractMethod, seed: Seed, key: PRNGKeyA
 
 @eqx.filter_jit
 def run_epochs(
-    problem: Problem, method: AbstractMethod, seeds: Seed, keys: PRNGKeyArray, epochs: Int[Array, ""]
+    problem: Problem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"], epochs: Int[Array, ""]
 ) -> tuple[Seed, Record]:
     """Advance all seeds by `epochs` (a traced number, so that any chunk runs the same compiled program)."""
     advance = jax.vmap(lambda seed, key: _advance(problem, method, seed, key))

@@ -33,7 +33,7 @@ def _jacobians(fn: Callable, *at: Any) -> tuple[Any, tuple[Any, ...], Any]:
 def _window(objective: Objective, rebuild: Rebuild, v: Vector, row: Batch, window: Int[Array, ""]) -> tuple:
     """(features, first state, last state) of one window, their derivatives in v, and whether it failed."""
 
-    def start(v: Vector) -> tuple[Vector, Setup]:
+    def start(v: Vector) -> tuple[Float[Array, " starts"], Setup]:
         setup = objective.setup(rebuild(v), row, window)
         return jnp.concatenate([setup.x, setup.level]), setup
 
@@ -78,7 +78,8 @@ def residuals_with_jacobian(
     parts, slopes, failed = jax.vmap(lambda row, window: _window(objective, rebuild, v, row, window))(batch, windows)
 
     def residuals(parts: tuple, v: Vector) -> Float[Array, " N"]:
-        return objective.residuals(rebuild(v), Prediction(*parts, failed), batch)
+        features, first, last = parts
+        return objective.residuals(rebuild(v), Prediction(features, first, last, failed), batch)
 
     # Given the prediction, a residual depends on few of its values: pushing all columns forward is cheap.
     value, push = jax.linearize(residuals, parts, v)

@@ -1,0 +1,1 @@
+"""Comparisons with other libraries on the same work: `python -m benchmarks.peers`, or `make bench`."""

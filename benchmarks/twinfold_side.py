@@ -1,0 +1,76 @@
+"""twinfold as a user gets it: a twin, rolled out, without and with the robust projection; and many seeds at once."""
+
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from benchmarks.jax_step import training_task, with_weights
+from benchmarks.work import DT, RATE, SEEDS, STATES, STEPS, WIDTH, Task, Work
+from twinfold.data.dataset import Dataset
+from twinfold.field.residual import MLP
+from twinfold.models import node, pnode
+from twinfold.rollout import rollout
+from twinfold.systems.two_body import two_body
+from twinfold.train.gradient import Adam
+from twinfold.train.loss import Loss
+from twinfold.train.prepare import prepare
+from twinfold.train.seeds import begin_stage, run_epochs
+from twinfold.twin import Twin
+
+
+def plain(work: Work) -> Task:
+    """A NODE: nothing is projected."""
+    return _training(node(MLP(width=WIDTH, depth=2)), work)
+
+
+def robust(work: Work) -> Task:
+    """The same network, each step projected to the orbit's angular momentum: a PNODE."""
+    return _training(pnode(MLP(width=WIDTH, depth=2), two_body().constraint), work)
+
+
+def _training(twin: Twin, work: Work) -> Task:
+    twin = with_weights(twin.initialise(jax.random.key(0), states=STATES, dtype=work.x0.dtype), work)
+    x0, ts = jnp.asarray(work.x0), jnp.asarray(work.ts)
+
+    def trajectories(twin: Twin) -> tuple[jax.Array, jax.Array]:
+        out = jax.vmap(lambda x: rollout(twin.cell, x, ts, throw=False))(x0)
+        return out.xs[:, 1:], out.steps[:, 1:]
+
+    steps = jax.jit(lambda: trajectories(twin)[1])()
+    notes = f"{float(jnp.mean(steps)):.1f} iterations, at most {int(jnp.max(steps))}"
+    projected = bool(jnp.max(steps) > 0)
+    return training_task(twin, lambda twin: trajectories(twin)[0], work, notes if projected else "")
+
+
+def one_seed(work: Work) -> Task:
+    """One epoch of `fit` with Adam, one seed."""
+    return _epoch(work, 1)
+
+
+def many_seeds(work: Work) -> Task:
+    """The same for all seeds, in one compiled program."""
+    return _epoch(work, SEEDS)
+
+
+def _epoch(work: Work, seeds: int) -> Task:
+    twin = node(MLP(width=WIDTH, depth=2))
+    ys = jnp.concatenate([jnp.asarray(work.x0)[:, None], jnp.asarray(work.target)], axis=1)
+    data = Dataset.from_arrays(DT * jnp.arange(STEPS + 1), ys)
+    method = Adam(rate=RATE, plateau=None)
+    names = tuple(range(seeds))
+    _, (problem,), params = prepare(twin, data, None, names, Loss(), None, None, "all", (method,))
+    unscored = jnp.full(seeds, jnp.inf, problem.batch.y.dtype)
+    state = begin_stage(problem, method, params, unscored, jnp.zeros(seeds, bool))
+    keys, one = jax.vmap(jax.random.key)(jnp.array(names)), jnp.array(1)
+    began = time.perf_counter()
+    compiled = eqx.filter_jit(run_epochs).lower(problem, method, state, keys, one).compile()
+    seconds = time.perf_counter() - began
+    _, record = compiled(problem, method, state, keys, one)
+    assert problem.batch.y.dtype == work.x0.dtype
+
+    def step() -> object:
+        return jax.block_until_ready(compiled(problem, method, state, keys, one))
+
+    return Task(step, seconds, float(record.loss[0, 0]), None, "and the score of the new weights")

@@ -1,0 +1,201 @@
+"""The demonstration: four models of one system, fitted from several seeds and tested on trajectories never seen."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twinfold.bench.folder import open_folder
+from twinfold.data.dataset import Dataset
+from twinfold.evaluate.floor import floor_of
+from twinfold.evaluate.metrics import Evaluation, measure
+from twinfold.evaluate.predict import Predictions, predict
+from twinfold.models import model_for
+from twinfold.systems.base import System
+from twinfold.systems.registry import system as system_of
+from twinfold.systems.truth import truth
+from twinfold.train.fit import Fit, fit
+from twinfold.train.method import AbstractMethod
+from twinfold.train.prepare import default_methods
+
+MODELS = {
+    "node": "NODE",
+    "hrpinn": "HRPINN",
+    "phrpinn_fast": "PHRPINN fast",
+    "phrpinn_robust": "PHRPINN robust",
+}
+LONGER = 3  # times the training horizon: how far the test trajectories go
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """All that decides the numbers of a demonstration.
+
+    `parameters` is what each model's network has, within 10 %; `train`, `valid` and `test` count trajectories;
+    `effort` is the part of the library's default number of epochs that is run; `draw` is the seed of the data.
+    """
+
+    system: str = "two_body"
+    seeds: int = 3
+    parameters: int = 450
+    train: int = 16
+    valid: int = 6
+    test: int = 20
+    effort: float = 0.5
+    draw: int = 0
+
+
+def quick(settings: Settings) -> Settings:
+    """A shorter demonstration: one seed, a tenth of the epochs."""
+    return dataclasses.replace(settings, seeds=1, effort=0.1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Trajectories of a system: `train` and `valid` over the training horizon, `test` over `LONGER` times that."""
+
+    system: System
+    train: Dataset
+    valid: Dataset
+    test: Dataset
+    horizon: float
+    long: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """One model: its fit, what it predicts over the long horizon, and its metrics at both, beside those of its floor."""
+
+    name: str
+    title: str
+    fit: Fit
+    predictions: Predictions
+    floor: Predictions
+    metrics: dict[str, Evaluation]  # "train" and "long"
+    floor_metrics: dict[str, Evaluation]
+
+
+@dataclasses.dataclass
+class Results:
+    """What a demonstration came to; `errors` are the models that could not be fitted or evaluated, with the reason."""
+
+    settings: Settings
+    data: Data
+    outcomes: list[Outcome]
+    errors: dict[str, str]
+    seconds: dict[str, float]
+    interrupted: bool = False
+
+
+def run_demo(
+    settings: Settings,
+    out: Path,
+    *,
+    command: str,
+    force: bool = False,
+    progress: bool = True,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Results:
+    """Fit and evaluate every model; goes on where an earlier call with these settings and this folder was stopped.
+
+    **Arguments:** `settings`; `out`, the folder of the run; `command`, as typed; `force`, see `open_folder`;
+    `progress`, whether fits show a bar; `tell`, receives a line now and then.
+    """
+    methods = stages(settings)
+    described = dataclasses.asdict(settings) | {"stages": [f"{m.name}, {m.epochs} epochs" for m in methods]}
+    if open_folder(out, described, command, force=force):
+        tell(f"Going on with the run in {out}")
+    began = time.perf_counter()
+    data = make_data(settings)
+    results = Results(settings, data, [], {}, {"data": time.perf_counter() - began})
+    tell(
+        f"{data.system.title}: {settings.train} training, {settings.valid} validation and {settings.test} test "
+        f"trajectories in {results.seconds['data']:.0f} s"
+    )
+    for name, title in MODELS.items():
+        began = time.perf_counter()
+        try:
+            outcome = _one_model(name, title, settings, data, methods, out, progress)
+        except KeyboardInterrupt:
+            results.interrupted = True
+            break
+        except Exception as error:  # one model's failure is a line of the table, not the end of the others
+            results.errors[title] = f"{type(error).__name__}: {error}"
+            tell(f"{title} failed: {error}")
+            continue
+        results.outcomes.append(outcome)
+        results.seconds[title] = time.perf_counter() - began
+        error = outcome.metrics["train"].aggregate()["mae"]["median"]
+        tell(f"{title}: {outcome.fit.seconds:.0f} s, MAE {error:.1e} on unseen trajectories")
+    return results
+
+
+def stages(settings: Settings) -> tuple[AbstractMethod, ...]:
+    """The library's default methods, each with `effort` times its epochs."""
+    system = system_of(settings.system)
+    return tuple(
+        dataclasses.replace(method, epochs=max(1, round(settings.effort * method.epochs)))
+        for method in default_methods(round(system.horizon / system.dt) + 1)
+    )
+
+
+def make_data(settings: Settings) -> Data:
+    """Trajectories from three separate draws of initial states."""
+    system = system_of(settings.system)
+    samples, longest = (round(times * system.horizon / system.dt) + 1 for times in (1, LONGER))
+    ts = system.dt * jnp.arange(longest)
+    keys = jax.random.split(jax.random.key(settings.draw), 3)
+    counts = (settings.train, settings.valid, settings.test)
+    x0s = [system.draw(key, count) for key, count in zip(keys, counts, strict=True)]
+    # All at once: reference trajectories are compiled for one shape only.
+    xs = np.asarray(truth(system, jnp.concatenate(x0s), ts))
+    train, valid, test = np.split(xs, np.cumsum(counts)[:-1])
+    times = np.asarray(ts)
+
+    def dataset(xs: np.ndarray, samples: int) -> Dataset:
+        return Dataset.from_arrays(times[:samples], xs[:, :samples], output_names=system.state_names)
+
+    return Data(
+        system,
+        dataset(train, samples),
+        dataset(valid, samples),
+        dataset(test, longest),
+        horizon=float(times[samples - 1]),
+        long=float(times[-1]),
+    )
+
+
+def _one_model(
+    name: str,
+    title: str,
+    settings: Settings,
+    data: Data,
+    methods: tuple[AbstractMethod, ...],
+    out: Path,
+    progress: bool,
+) -> Outcome:
+    twin = model_for(name, data.system, parameters=settings.parameters)
+    fitted = fit(
+        twin,
+        data.train,
+        valid=data.valid,
+        seeds=settings.seeds,
+        method=methods,
+        checkpoint=out / "fits" / f"{name}.npz",
+        progress=progress,
+        label=title,
+    )
+    if fitted.interrupted:
+        raise KeyboardInterrupt
+    predictions = predict(fitted, data.test)
+    floor = predict(floor_of(twin, data.system.truth), data.test)
+    return Outcome(name, title, fitted, predictions, floor, _metrics(predictions, data), _metrics(floor, data))
+
+
+def _metrics(predictions: Predictions, data: Data) -> dict[str, Any]:
+    return {"train": measure(predictions.until(data.horizon)), "long": measure(predictions)}

@@ -1,0 +1,101 @@
+"""The folder of a run: which configuration it belongs to, and plain files for its numbers."""
+
+import csv
+import json
+import math
+import os
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from twinfold._version import __version__
+
+CONFIG = "config.json"
+PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
+# A fit goes on from its checkpoint only under the versions that it began with.
+DECISIVE = ("twinfold", "jax")
+
+
+class OtherConfiguration(Exception):
+    """The folder belongs to another run, or to something else altogether; nothing in it was touched."""
+
+
+def versions() -> dict[str, str]:
+    """Versions of this library, of what the numbers depend on, and of the machine."""
+    found = {name: metadata.version(name) for name in PACKAGES}
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return {"twinfold": __version__, **found, "python": platform.python_version(), "machine": machine}
+
+
+def open_folder(path: Path, settings: dict[str, Any], command: str, *, force: bool) -> bool:
+    """Make the folder of a run, or go on in it.
+
+    **Arguments:** `path`; `settings`, all that decides the numbers; `command`, as typed; `force`: start over in a
+    folder of another configuration (its files are replaced).
+
+    **Returns:** whether an earlier run of this configuration is continued. **Raises:** `OtherConfiguration`.
+    """
+    config = {"settings": settings, "versions": versions(), "command": command}
+    continued = False
+    if path.exists() and any(path.iterdir()):
+        stored = _read(path)
+        different = _differences(stored, config)
+        if different and not force:
+            lines = "\n".join(f"  {name}: {old} there, {new} now" for name, old, new in different)
+            raise OtherConfiguration(
+                f"{path} belongs to a run of another configuration:\n{lines}\n"
+                "Give another folder with --out, or --force to replace that run."
+            )
+        if force:
+            for checkpoint in (path / "fits").glob("*.npz"):
+                checkpoint.unlink()
+        continued = not different and not force
+    (path / "fits").mkdir(parents=True, exist_ok=True)
+    write_text(path / CONFIG, json.dumps(config, indent=2) + "\n")
+    return continued
+
+
+def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """One JSON object a line; a number that is not finite is null."""
+    write_text(path, "".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows))
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """A table with a header; all digits of every number."""
+    unfinished = path.with_name(path.name + ".part")
+    with unfinished.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(unfinished, path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file as a whole, so that a killed run leaves none cut in half."""
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        return {"settings": dict(stored["settings"]), "versions": dict(stored["versions"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        # Without its configuration it may be anybody's folder: not even --force writes there.
+        raise OtherConfiguration(
+            f"{path} is not empty and holds no readable {CONFIG}, so it is not the folder of a run. "
+            "Give another folder with --out."
+        ) from error
+
+
+def _differences(stored: dict[str, Any], config: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    old = stored["settings"] | {name: stored["versions"].get(name) for name in DECISIVE}
+    new = json.loads(json.dumps(config["settings"])) | {name: config["versions"][name] for name in DECISIVE}
+    return [(name, old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)]
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}

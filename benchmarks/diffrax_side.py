@@ -17,7 +17,7 @@ from benchmarks.work import DT, STATES, STEPS, WIDTH, Task, Work
 class ClassicalRK4(diffrax.AbstractERK):
     """The classical Runge-Kutta method, which Diffrax does not ship. Constant steps need no error estimate."""
 
-    tableau: ClassVar[diffrax.ButcherTableau] = diffrax.ButcherTableau(
+    tableau: ClassVar = diffrax.ButcherTableau(
         a_lower=(np.array([0.5]), np.array([0.0, 0.5]), np.array([0.0, 0.0, 1.0])),
         b_sol=np.array([1 / 6, 1 / 3, 1 / 3, 1 / 6]),
         b_error=np.zeros(4),

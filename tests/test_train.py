@@ -8,6 +8,9 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import twinfold as tw
+from twinfold.models import model_for
+from twinfold.systems.registry import system
+from twinfold.systems.truth import truth
 from twinfold.train import fit as fit_module
 from twinfold.train.gradient import Plateau
 from twinfold.train.prepare import prepare
@@ -116,24 +119,9 @@ def test_levenberg_marquardt_finds_physical_parameters(solver):
     assert float(found["c"]) == pytest.approx(c, rel=1e-4)
 
 
-def test_default_training_reaches_the_integrator_on_mass_spring():
-    from twinfold.models import model_for
-    from twinfold.systems.registry import system
-    from twinfold.systems.truth import truth
-
-    assert _median_mae("mass_spring", model_for, system, truth) <= 5e-4
-
-
 @pytest.mark.slow
-def test_default_training_on_two_body():
-    from twinfold.models import model_for
-    from twinfold.systems.registry import system
-    from twinfold.systems.truth import truth
-
-    assert _median_mae("two_body", model_for, system, truth) <= 2e-2
-
-
-def _median_mae(name, model_for, system, truth) -> float:
+@pytest.mark.parametrize(("name", "bound"), [("mass_spring", 5e-4), ("two_body", 2e-2)])
+def test_default_training_reaches(name, bound):
     """Median over 5 seeds of the MAE on unseen trajectories at the training horizon, PHRPINN robust."""
     chosen = system(name)
     times = chosen.dt * jnp.arange(round(chosen.horizon / chosen.dt) + 1)
@@ -153,7 +141,7 @@ def _median_mae(name, model_for, system, truth) -> float:
     assert not fit.failures
     assert int(jnp.sum(failed)) == 0
     assert float(jnp.max(violation)) <= 1e-12
-    return float(jnp.median(errors))
+    assert float(jnp.median(errors)) <= bound
 
 
 def test_hidden_velocity_and_initial_state_are_recovered():
@@ -295,9 +283,9 @@ def test_a_seed_that_goes_non_finite_is_stopped_and_leaves_the_others_alone(monk
 
 
 def test_a_failed_trajectory_has_no_say_in_the_gradient():
-    """x' = a x^2 blows up in finite time for one of three runs; the others' gradient is that without it."""
-    times = np.linspace(0, 2, 21)
-    starts = np.array([[0.1], [5.0], [0.2]])
+    """x' = a (x + x^3) blows up in finite time for one of three runs; the others' gradient is that without it."""
+    times = np.linspace(0, 1, 21)
+    starts = np.array([[0.1], [50.0], [0.2]])
     y = starts[:, None, :] * np.ones((3, 21, 1))
     twin = tw.Twin(lambda x, p: p["a"] * x**3 + p["a"] * x, params={"a": tw.Unknown(1.0)})
 

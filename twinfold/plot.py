@@ -3,6 +3,7 @@
 Needs `pip install 'twinfold[plot]'`. Colours are those of Okabe and Ito, told apart by colour-blind readers too.
 """
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
 DASHES: tuple[Any, ...] = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (1.2, 1)), "-.", ":")
 INK, GREY, PALE = "#1f2430", "#7a7f89", "#f2f4f7"
-SMALLEST = 1e-17  # what an exact zero is drawn as on a log axis
+SMALLEST = 1e-16  # rounding: what is below is drawn here on a log axis
 STYLE = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -75,10 +76,12 @@ def trajectories(
         figure, axes = _grid(outputs, 1, width=9.5, height=1.75, sharex=True)
         for index, axis in enumerate(axes):
             measured = np.where(first.mask[run], first.y[run], np.nan)[: len(ts), index]
-            axis.plot(ts, measured, color=INK, linewidth=3.2, alpha=0.28, label="truth", solid_capstyle="round")
-            for (model, each), colour, dash in zip(predictions.items(), COLOURS, DASHES, strict=False):
+            axis.plot(ts, measured, color=INK, linewidth=5.5, alpha=0.2, label="truth")
+            # Each line thinner than the one under it, so that those that agree are all seen.
+            widths = np.linspace(3.2, 0.9, len(predictions))
+            for (model, each), colour, width in zip(predictions.items(), COLOURS, widths, strict=False):
                 values = each.predicted[(seeds or {}).get(model, 0), run, : len(ts), index]
-                axis.plot(ts, values, color=colour, linestyle=dash, linewidth=1.5, label=model)
+                axis.plot(ts, values, color=colour, linewidth=width, label=model)
             axis.set_ylabel(math_name(names[index]))
             _limit(axis, measured)
             _mark_training(axis, ts, trained, note=index == 0)
@@ -129,8 +132,8 @@ def errors_over_time(
 ) -> "Figure":
     """The relative error at each time: median over seeds and runs, with the band from the 10th to the 90th percentile.
 
-    **Arguments:** `predictions` by model, of runs with the same times; `floor`, those of the exact field; `trained`, the
-    duration that was trained on; `time`, the label of the time axis.
+    **Arguments:** `predictions` by model, of runs with the same times; `floor`, those of the exact field; `trained`,
+    the duration that was trained on; `time`, the label of the time axis.
     """
     curves = {model: relative_error(each.predicted, each.y, each.mask) for model, each in predictions.items()}
     lowest = None if floor is None else relative_error(floor.predicted, floor.y, floor.mask)
@@ -162,9 +165,11 @@ def training(histories: Mapping[str, Mapping[str, np.ndarray]], *, stages: Seque
         rows = -(-len(histories) // columns)
         figure, axes = _grid(rows, columns, width=4.75 * columns, height=2.5, sharex=True, sharey=True)
         for axis, (model, history), colour in zip(axes, histories.items(), COLOURS, strict=False):
-            _training_panel(axis, model, history, colour, stages)
-        for axis in axes[-columns:]:
-            axis.set_xlabel("epoch")
+            _training_panel(axis, model, history, colour)
+        figure.supxlabel(
+            "\n".join(["epoch", "    ".join(f"{i + 1}: {name}" for i, name in enumerate(stages))]),
+            fontsize=10,
+        )
         for axis in axes[::columns]:
             axis.set_ylabel("loss")
         _legend(figure, axes[0], colour=GREY)
@@ -195,7 +200,14 @@ def _bands(
             axis.fill_between(ts, low, high, color=colour, alpha=0.13, linewidth=0)
             axis.plot(ts, middle, color=colour, linestyle=dash, label=model)
         if floor is not None:
-            axis.plot(ts, _quantiles(floor)[1], color=GREY, linestyle="--", linewidth=1.3, label="floor (exact field)")
+            axis.plot(
+                ts,
+                _quantiles(floor)[1],
+                color=GREY,
+                linestyle="--",
+                linewidth=1.3,
+                label="exact field (floor)",
+            )
         axis.set_yscale("log")
         axis.set_xlabel(time)
         axis.set_ylabel(label)
@@ -213,25 +225,22 @@ def _quantiles(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(out), np.maximum(out, SMALLEST), np.nan)
 
 
-def _training_panel(axis: "Axes", model: str, history: Mapping[str, np.ndarray], colour: str, stages) -> None:
+def _training_panel(axis: "Axes", model: str, history: Mapping[str, np.ndarray], colour: str) -> None:
     epochs = 1 + np.arange(len(history["loss"]))
-    for seed in range(history["loss"].shape[1]):
-        last = seed == 0
-        for kind, alpha, width, dash in (("loss", 0.45, 0.9, "-"), ("score", 1.0, 1.4, "-")):
-            values = history[kind][:, seed]
-            values = np.where(np.isfinite(values) & (values > 0), values, np.nan)
-            label = {"loss": "training", "score": "validation"}[kind] if last else None
-            axis.plot(epochs, values, color=colour, alpha=alpha, linewidth=width, linestyle=dash, label=label)
+    for kind, label, alpha, width in (("loss", "training", 0.45, 0.9), ("score", "validation", 1.0, 1.4)):
+        values = np.where(np.isfinite(history[kind]) & (history[kind] > 0), history[kind], np.nan)
+        lines = axis.plot(epochs, values, color=colour, alpha=alpha, linewidth=width)
+        lines[0].set_label(label)
     axis.set_yscale("log")
     axis.set_title(model)
     stage = history["stage"][:, 0]
-    begins = [0, *(np.flatnonzero(np.diff(stage)) + 1)] if len(stage) else []
-    for index, start in enumerate(begins):
-        if index:
+    edges = [0, *(np.flatnonzero(np.diff(stage)) + 1), len(stage)]
+    for number, (start, stop) in enumerate(itertools.pairwise(edges), start=1):
+        if start:
             axis.axvline(start + 0.5, color=GREY, linewidth=0.8, linestyle=":")
-        if index < len(stages):
-            at = (start + 1, 0.99)
-            axis.text(*at, stages[index], transform=axis.get_xaxis_transform(), fontsize=7.5, color=GREY, va="top")
+        middle = 0.5 * (start + stop) + 0.5
+        where = {"transform": axis.get_xaxis_transform(), "ha": "center", "va": "top", "color": GREY}
+        axis.text(middle, 1.0, str(number), fontsize=9, **where)
 
 
 def _mark_training(axis: "Axes", ts: np.ndarray, trained: float | None, *, note: bool) -> None:

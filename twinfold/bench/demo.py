@@ -37,22 +37,18 @@ class Settings:
     """All that decides the numbers of a demonstration.
 
     `parameters` is what each model's network has, within 10 %; `train`, `valid` and `test` count trajectories;
-    `effort` is the part of the library's default number of epochs that is run; `draw` is the seed of the data.
+    `epochs` are those of each of the library's default training stages (its own when left out; 0 skips a stage);
+    `draw` is the seed of the data.
     """
 
     system: str = "two_body"
     seeds: int = 3
-    parameters: int = 450
-    train: int = 16
-    valid: int = 6
+    parameters: int = 400
+    train: int = 12
+    valid: int = 4
     test: int = 20
-    effort: float = 0.5
+    epochs: tuple[int, ...] | None = None
     draw: int = 0
-
-
-def quick(settings: Settings) -> Settings:
-    """A shorter demonstration: one seed, a tenth of the epochs."""
-    return dataclasses.replace(settings, seeds=1, effort=0.1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +65,7 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """One model: its fit, what it predicts over the long horizon, and its metrics at both, beside those of its floor."""
+    """One model: its fit, what it predicts over the long horizon, and its metrics beside those of its floor."""
 
     name: str
     title: str
@@ -136,12 +132,15 @@ def run_demo(
 
 
 def stages(settings: Settings) -> tuple[AbstractMethod, ...]:
-    """The library's default methods, each with `effort` times its epochs."""
+    """The library's default methods, with the epochs of the settings."""
     system = system_of(settings.system)
-    return tuple(
-        dataclasses.replace(method, epochs=max(1, round(settings.effort * method.epochs)))
-        for method in default_methods(round(system.horizon / system.dt) + 1)
-    )
+    methods = default_methods(round(system.horizon / system.dt) + 1)
+    if settings.epochs is None:
+        return methods
+    if len(settings.epochs) != len(methods):
+        raise ValueError(f"epochs={settings.epochs}: there are {len(methods)} stages; give a number for each.")
+    chosen = zip(methods, settings.epochs, strict=True)
+    return tuple(dataclasses.replace(method, epochs=epochs) for method, epochs in chosen if epochs > 0)
 
 
 def make_data(settings: Settings) -> Data:

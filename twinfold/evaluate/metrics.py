@@ -103,7 +103,7 @@ def measure(predictions: Predictions, *, threshold: float = 0.3, dtw: bool = Tru
     for name, values in (("violation", predictions.violation), ("relative_violation", predictions.relative)):
         metrics[f"{name}_mean"], metrics[f"{name}_max"] = violations(values, predictions.real)
     metrics["valid_time"] = valid_time(relative, predictions.ts, predictions.length, lost, threshold)
-    metrics["failed"] = lost.any(-1)
+    metrics["failed"] = np.any(lost, axis=-1)
     reasons = {
         (predictions.seeds[i], predictions.runs[j]): predictions.reason(i, j)
         for i, j in np.argwhere(metrics["failed"]).tolist()
@@ -125,7 +125,11 @@ def violations(values: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def _spread(values: np.ndarray) -> dict[str, float]:
     with np.errstate(invalid="ignore"):  # one infinite seed: the mean is infinite, the spread not defined
-        return {"mean": float(np.mean(values)), "std": float(np.std(values)), "median": float(np.median(values))}
+        return {
+            "mean": float(np.mean(values)),
+            "std": float(np.std(values)),
+            "median": float(np.median(values)),
+        }
 
 
 def _joined(parts: Sequence[Evaluation]) -> Evaluation:

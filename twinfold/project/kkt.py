@@ -31,17 +31,17 @@ class Point(eqx.Module):
     space: RowSpace
     sound: Flag  # all is finite, and the constraint Jacobian has full rank
     error: Float[Array, ""]  # distance from a solution of the KKT system, to first order
-    infeasible: Float[Array, ""]  # violation over the tolerated one
-    excess: Float[Array, ""]  # violation or drift along the manifold, whichever is more, over the tolerated one
+    infeasible: Float[Array, ""]  # violation, over the tolerated one
+    drifted: Float[Array, ""]  # distance from stationarity along the manifold, over the tolerated one
 
     @property
     def converged(self) -> Flag:
-        return self.sound & (self.excess <= 1)
+        return self.sound & (self.infeasible <= 1) & (self.drifted <= 1)
 
     @property
     def acceptable(self) -> Flag:
         """As near as rounding lets it come."""
-        return self.sound & (self.excess <= 4)
+        return self.sound & (self.infeasible <= 4) & (self.drifted <= 64)
 
     @property
     def lengths(self) -> Level:
@@ -69,7 +69,7 @@ def point(problem: Problem, x: State, tolerance: float) -> Point:
         sound=sound,
         error=jnp.where(sound, jnp.maximum(drift, jnp.max(distance / lengths)), jnp.inf),
         infeasible=infeasible,
-        excess=jnp.maximum(infeasible, drift / reach / tolerance),
+        drifted=drift / reach / tolerance,
     )
 
 

@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import equinox as eqx
 import jax
@@ -48,7 +49,7 @@ class Checkpoint:
             with np.load(path, allow_pickle=False) as file:
                 self._arrays = {name: file[name] for name in file.files}
             header = json.loads(str(self._arrays.pop("header")))
-        except (OSError, ValueError, KeyError, EOFError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise ValueError(f"checkpoint={str(path)!r} cannot be read ({error}). Delete it to start over.") from error
         stored = header["identity"]
         different = [key for key in identity if stored.get(key) != identity[key]]

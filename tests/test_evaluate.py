@@ -172,7 +172,7 @@ def test_without_a_constraint_there_is_no_violation():
     out = evaluate(Twin(rotation), data)
     assert np.isnan(out.metrics["violation_max"]).all()
     assert math.isnan(out.aggregate()["violation_mean"]["mean"])
-    assert out.metrics["mae"].max() < 1e-6
+    assert out.metrics["mae"].max() < 2e-6
 
 
 def test_runs_of_different_length_with_gaps_and_inputs():
@@ -209,7 +209,7 @@ def test_runs_have_their_own_parameters():
     # In another order, and not all of them.
     out = evaluate(twin, data.select(["c", "a"]))
     assert out.runs == ("c", "a")
-    assert out.metrics["mae"].max() < 1e-4
+    assert out.metrics["mae"].max() < 1e-3
     stranger = Dataset.from_arrays(ts, ys[:1], names=["d"])
     with pytest.raises(ValueError, match="no parameters of run 'd'"):
         evaluate(twin, stranger)

@@ -63,7 +63,9 @@ def test_the_derivative_of_one_step_three_ways(name):
 
     def step(derivative, x, level):
         cell = eqx.tree_at(
-            lambda cell: cell.projection, twin.cell, tw.Newton(derivative=derivative, max_steps=9 if derivative == "loop" else 50)
+            lambda cell: cell.projection,
+            twin.cell,
+            tw.Newton(derivative=derivative, max_steps=9 if derivative == "loop" else 50),
         )
         return cell_step(cell, t, dt, x, None, None, {}, level).x
 

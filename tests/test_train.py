@@ -60,7 +60,9 @@ def test_sensitivities_are_the_derivative_of_the_residuals(case):
     data = tw.Dataset.from_arrays(TIMES, y if twin.observe is None else y[..., :1])
     settings = {"window": None, "shooting": None} | windows
     methods = (tw.LevenbergMarquardt(1),)
-    _, (problem,), params = prepare(twin, data, None, (3,), loss, settings["window"], settings["shooting"], "all", methods)
+    _, (problem,), params = prepare(
+        twin, data, None, (3,), loss, settings["window"], settings["shooting"], "all", methods
+    )
     start, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], params))
     windows = jnp.arange(problem.batch.size)
 
@@ -144,13 +146,19 @@ def test_default_training_reaches(name, bound):
     assert float(jnp.median(errors)) <= bound
 
 
+def estimated_starts(fit: tw.Fit, runs: int) -> np.ndarray:
+    initial = fit.twin.initial
+    assert isinstance(initial, tw.Unknown)
+    return np.stack([np.asarray(initial.value(run)) for run in range(runs)])
+
+
 def test_hidden_velocity_and_initial_state_are_recovered():
     """Only the position is measured; the force law and both components of each x0 are unknown."""
     times = np.linspace(0, 10, 101)
     x0, y = oscillations(8, times)
     twin = spring(12, observe=lambda x: x[:1], initial=tw.Unknown([0.0, 0.0], per_run=True))
     fit = tw.fit(twin, tw.Dataset.from_arrays(times, y[..., :1]), seeds=2, progress=False)
-    found = np.stack([np.asarray(fit.twin.initial.value(run)) for run in range(8)])
+    found = estimated_starts(fit, 8)
     assert np.abs(found - x0).max() < 2e-3
     simulated = fit.twin.simulate(x0[0], times)
     assert np.abs(np.asarray(simulated.xs) - y[0]).max() < 1e-2  # the velocity too, which was never seen
@@ -161,7 +169,7 @@ def test_windows_with_estimated_states_recover_hidden_velocity():
     twin = spring(8, observe=lambda x: x[:1], initial=tw.Unknown([0.0, 0.0], per_run=True))
     data = tw.Dataset.from_arrays(np.linspace(0, 8, 81), y[..., :1])
     fit = tw.fit(twin, data, window=11, seeds=2, progress=False)
-    found = np.stack([np.asarray(fit.twin.initial.value(run)) for run in range(6)])
+    found = estimated_starts(fit, 6)
     assert np.abs(found - x0).max() < 5e-3
 
 
@@ -185,7 +193,9 @@ def test_shared_law_and_own_stiffness_are_recovered():
     found = [float(fit.twin.parameters(name)["k"]) for name in names]
     np.testing.assert_allclose(found, stiffness, rtol=1e-3)
     speeds = jnp.linspace(-0.8, 0.8, 9)
-    learned = -jax.vmap(lambda v: fit.twin.field.residual(0.0, jnp.array([0.0, v]))[1])(speeds)
+    field = fit.twin.field
+    assert isinstance(field, tw.GreyBox)
+    learned = -jax.vmap(lambda v: field.residual(0.0, jnp.array([0.0, v]))[1])(speeds)
     np.testing.assert_allclose(learned, 0.3 * speeds + 0.2 * speeds * jnp.abs(speeds), atol=5e-3)
 
 

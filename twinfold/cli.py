@@ -31,12 +31,13 @@ def _known_system(name: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         from twinfold import __version__
 
         typer.echo(f"twinfold {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
@@ -104,7 +105,7 @@ def demo(
             tell=lambda line: console.print(line, markup=False),
         )
         page = write_report(results, folder)
-    except OtherConfiguration as error:
+    except (OtherConfiguration, ImportError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:

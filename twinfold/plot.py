@@ -119,6 +119,10 @@ def phase(
             axis.set_ylabel(math_name(names[b]))
         _limit(axes[0], measured[:, b])
         _limit(axes[0], measured[:, a], horizontal=True)
+        spans = np.nanmax(measured, 0) - np.nanmin(measured, 0)
+        if 1 / 3 < spans[a] / spans[b] < 3:  # alike in size: a circle looks like one
+            for axis in axes:
+                axis.set_aspect("equal", adjustable="box")
         _legend(figure, axes[0], colour=GREY)
     return figure
 

@@ -208,9 +208,7 @@ class Twin(eqx.Module):
                 raise ValueError(f"p: there is no parameter '{name}'; the twin has {', '.join(values) or 'none'}.")
         values |= {name: jnp.asarray(value) for name, value in (p or {}).items()}
         # The simulation follows the dtype of its initial state.
-        values = jax.tree.map(
-            lambda leaf: leaf.astype(first.dtype) if eqx.is_inexact_array(leaf) else leaf, values
-        )
+        values = jax.tree.map(lambda leaf: leaf.astype(first.dtype) if eqx.is_inexact_array(leaf) else leaf, values)
         count = check_model(self, times[0], first, None if inputs is None else inputs[0], values)
         if wanted is not None and (wanted.shape != (count,) or not bool(jnp.all(jnp.isfinite(wanted)))):
             raise ValueError(f"level={np.asarray(wanted)}: give {count} finite values, one for each constraint.")

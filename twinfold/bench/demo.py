@@ -1,6 +1,7 @@
 """The demonstration: four models of one system, fitted from several seeds and tested on trajectories never seen."""
 
 import dataclasses
+import importlib.util
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ MODELS = {
     "phrpinn_fast": "PHRPINN fast",
     "phrpinn_robust": "PHRPINN robust",
 }
+EXTRAS = {"matplotlib": "plot", "dtaidistance": "dtw"}
 LONGER = 3  # times the training horizon: how far the test trajectories go
 
 
@@ -36,13 +38,14 @@ LONGER = 3  # times the training horizon: how far the test trajectories go
 class Settings:
     """All that decides the numbers of a demonstration.
 
-    `parameters` is what each model's network has, within 10 %; `train`, `valid` and `test` count trajectories;
-    `epochs` are those of each of the library's default training stages (its own when left out; 0 skips a stage);
-    `draw` is the seed of the data.
+    `models` are some of `MODELS`; `parameters` is what each model's network has, within 10 %; `train`, `valid` and
+    `test` count trajectories; `epochs` are those of each of the library's default training stages (its own when left
+    out; 0 skips a stage); `draw` is the seed of the data.
     """
 
     system: str = "two_body"
     seeds: int = 3
+    models: tuple[str, ...] = tuple(MODELS)
     parameters: int = 400
     train: int = 12
     valid: int = 4
@@ -102,6 +105,7 @@ def run_demo(
     **Arguments:** `settings`; `out`, the folder of the run; `command`, as typed; `force`, see `open_folder`;
     `progress`, whether fits show a bar; `tell`, receives a line now and then.
     """
+    _check_extras()
     methods = stages(settings)
     described = dataclasses.asdict(settings) | {"stages": [f"{m.name}, {m.epochs} epochs" for m in methods]}
     if open_folder(out, described, command, force=force):
@@ -113,7 +117,8 @@ def run_demo(
         f"{data.system.title}: {settings.train} training, {settings.valid} validation and {settings.test} test "
         f"trajectories in {results.seconds['data']:.0f} s"
     )
-    for name, title in MODELS.items():
+    for name in settings.models:
+        title = MODELS[name]
         began = time.perf_counter()
         try:
             outcome = _one_model(name, title, settings, data, methods, out, progress)
@@ -129,6 +134,13 @@ def run_demo(
         error = outcome.metrics["train"].aggregate()["mae"]["median"]
         tell(f"{title}: {outcome.fit.seconds:.0f} s, MAE {error:.1e} on unseen trajectories")
     return results
+
+
+def _check_extras() -> None:
+    """What evaluation and report will need is asked for before minutes are spent on fits."""
+    missing = [extra for package, extra in EXTRAS.items() if importlib.util.find_spec(package) is None]
+    if missing:
+        raise ImportError(f"The demonstration needs an extra: pip install 'twinfold[{','.join(missing)}]'.")
 
 
 def stages(settings: Settings) -> tuple[AbstractMethod, ...]:

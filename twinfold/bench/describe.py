@@ -10,4 +10,4 @@ def describe(name: str) -> tuple[str, list[str]]:
     text = inspect.getdoc(SYSTEMS[name]) or ""
     lines = text.splitlines()
     equations = [" ".join(line.split()) for line in lines if line.startswith("    ")]
-    return (lines[0] if lines else ""), equations
+    return (lines[0].replace("`", "") if lines else ""), equations

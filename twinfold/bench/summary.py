@@ -51,8 +51,9 @@ def table(results: Results) -> list[Line]:
     for horizon, duration in zip(HORIZONS, (results.data.horizon, results.data.long), strict=True):
         spreads = [outcome.metrics[horizon].aggregate()["mae"] for outcome in outcomes]
         at = f"T = {duration:g}"
-        lines.append(_lowest(f"MAE, {at}", [s["mean"] for s in spreads], [_mean(s, seeds) for s in spreads]))
+        lines.append(_numbers(f"MAE, {at}", [s["mean"] for s in spreads], best=True))
         if seeds > 1:
+            lines.append(Line("± over seeds", [number(s["std"]) for s in spreads]))
             lines.append(_numbers("median", [s["median"] for s in spreads], best=True))
         lines.append(_numbers("floor", [o.floor_metrics[horizon].aggregate()["mae"]["mean"] for o in outcomes]))
         lines.append(_numbers("DTW", [o.metrics[horizon].aggregate()["dtw"]["mean"] for o in outcomes], best=True))
@@ -120,25 +121,18 @@ def number(value: float) -> str:
     """Two digits, with an exponent where it is needed: 0.31, 3.1e-4."""
     if not math.isfinite(value):
         return "-" if math.isnan(value) else "inf"
-    if value == 0 or 0.1 <= abs(value) < 100:
+    if value == 0 or 0.1 <= value < 10:
         return f"{value:.2g}"
+    if 10 <= value < 10_000:
+        return f"{value:.0f}"
     digits, exponent = f"{value:.1e}".split("e")
     return f"{digits}e{int(exponent)}"
 
 
-def _mean(spread: dict[str, float], seeds: int) -> str:
-    return number(spread["mean"]) + (f" ± {number(spread['std'])}" if seeds > 1 else "")
-
-
 def _numbers(label: str, values: list[float], *, best: bool = False) -> Line:
-    cells = [number(value) for value in values]
-    return _lowest(label, values, cells) if best else Line(label, cells)
-
-
-def _lowest(label: str, values: list[float], cells: list[str]) -> Line:
     usable = [value if math.isfinite(value) else math.inf for value in values]
-    lowest = usable.index(min(usable)) if usable and math.isfinite(min(usable)) else None
-    return Line(label, cells, lowest)
+    lowest = usable.index(min(usable)) if best and usable and math.isfinite(min(usable)) else None
+    return Line(label, [number(value) for value in values], lowest)
 
 
 def _failures(outcome: Outcome) -> str:

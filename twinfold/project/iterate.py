@@ -119,7 +119,5 @@ def descent_step(problem: Problem, x: State, here: Point, curvature: ReducedHess
         )
 
     start = (jnp.ones((), x.dtype), jnp.array(RETRACTIONS), x + direction, here, jnp.array(False))
-    _, _, x1, there, taken = jax.lax.while_loop(
-        lambda trial: ~trial[4] & (trial[0] > SHORTEST), try_again, start
-    )
+    _, _, x1, there, taken = jax.lax.while_loop(lambda trial: ~trial[4] & (trial[0] > SHORTEST), try_again, start)
     return jnp.where(taken, x1, x), choose(taken, there, here), taken

@@ -46,8 +46,8 @@ class Checkpoint:
 
     def __init__(self, path: Path, identity: dict[str, Any]):
         try:
-            with np.load(path, allow_pickle=False) as file:
-                self._arrays = {name: file[name] for name in file.files}
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                self._arrays = {name: stored[name] for name in stored.files}
             header = json.loads(str(self._arrays.pop("header")))
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise ValueError(f"checkpoint={str(path)!r} cannot be read ({error}). Delete it to start over.") from error

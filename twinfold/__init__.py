@@ -6,6 +6,9 @@ from twinfold.constraint.base import AbstractConstraint, Conserved, Constraint, 
 from twinfold.data.batch import Batch
 from twinfold.data.dataset import Dataset
 from twinfold.data.run import Run
+from twinfold.evaluate.floor import floor_of
+from twinfold.evaluate.metrics import Evaluation, evaluate, measure
+from twinfold.evaluate.predict import Predictions, predict
 from twinfold.field.boxes import BlackBox, GreyBox
 from twinfold.field.learned import AbstractLearned, Frozen, count_parameters
 from twinfold.field.network import Network
@@ -45,6 +48,7 @@ __all__ = [
     "Dataset",
     "DiffraxStep",
     "Euler",
+    "Evaluation",
     "ExplicitRungeKutta",
     "Fit",
     "Frozen",
@@ -58,6 +62,7 @@ __all__ = [
     "Newton",
     "NoProjection",
     "Predicted",
+    "Predictions",
     "Projected",
     "Run",
     "Scaling",
@@ -73,10 +78,14 @@ __all__ = [
     "count_parameters",
     "default_methods",
     "enable_x64",
+    "evaluate",
     "fit",
+    "floor_of",
     "hrpinn",
+    "measure",
     "node",
     "phrpinn",
     "pnode",
+    "predict",
     "rollout",
 ]

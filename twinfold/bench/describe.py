@@ -1,6 +1,7 @@
 """A system in words, taken from where its equations are written down: the docstring of its file."""
 
 import inspect
+import re
 
 from twinfold.systems.registry import SYSTEMS
 
@@ -10,4 +11,6 @@ def describe(name: str) -> tuple[str, list[str]]:
     text = inspect.getdoc(SYSTEMS[name]) or ""
     lines = text.splitlines()
     equations = [" ".join(line.split()) for line in lines if line.startswith("    ")]
-    return (lines[0].replace("`", "") if lines else ""), equations
+    # What depends on an argument of the factory is not part of the system with its default settings.
+    known = re.sub(r"\s*\([^)]*`[^)]*\)", "", lines[0]) if lines else ""
+    return known, equations

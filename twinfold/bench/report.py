@@ -40,8 +40,7 @@ td.best { font-weight: 700; color: var(--accent); }
 .plain th, .plain td { text-align: left; white-space: normal; vertical-align: top; overflow-wrap: anywhere; }
 .plain th { width: 12rem; font-weight: 600; }
 figure { margin: 1rem 0 0; }
-figure img { display: block; width: 100%; height: auto; }
-.wide img { min-width: 34rem; }
+figure img { display: block; width: 100%; min-width: 36rem; height: auto; }
 pre, code { font: .88rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 pre { background: var(--pale); padding: .8rem 1rem; border-radius: 4px; overflow-x: auto; margin: .6rem 0; }
 @media (max-width: 40rem) {
@@ -152,9 +151,8 @@ def _page(results: Results, config: dict[str, Any], figures: list[tuple[str, str
             f"<p class='soft'>{_text(' '.join(COLUMNS.split()))}</p>",
         ]
     for file, title, caption in figures:
-        wide = " class='wide scroll'" if file == "phase.png" else ""
         parts.append(
-            f"<h2>{_text(title)}</h2><figure><div{wide}><img src='{file}' alt='{_text(title)}'></div>"
+            f"<h2>{_text(title)}</h2><figure><div class='scroll'><img src='{file}' alt='{_text(title)}'></div>"
             f"<figcaption>{_text(caption)}</figcaption></figure>"
         )
     if failed:

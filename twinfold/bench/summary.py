@@ -121,8 +121,10 @@ def number(value: float) -> str:
     """Two digits, with an exponent where it is needed: 0.31, 3.1e-4."""
     if not math.isfinite(value):
         return "-" if math.isnan(value) else "inf"
-    if value == 0 or 0.1 <= value < 10:
-        return f"{value:.2g}"
+    if value == 0:
+        return "0"
+    if 0.1 <= value < 10:
+        return f"{value:#.2g}"
     if 10 <= value < 10_000:
         return f"{value:.0f}"
     digits, exponent = f"{value:.1e}".split("e")

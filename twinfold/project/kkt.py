@@ -17,8 +17,10 @@ from twinfold.constraint.base import residual_and_jacobian
 from twinfold.project.base import Problem
 from twinfold.project.linalg import (
     RowSpace,
+    apply,
     cholesky,
     factorise,
+    product,
     solve_lower,
     solve_lower_transposed,
 )
@@ -90,16 +92,16 @@ class ReducedHessian(eqx.Module):
 def lagrangian_curvature(problem: Problem, x: State, here: Point) -> Float[Array, "n n"]:
     """sum_i lambda_i d2g_i, with the multipliers that fit stationarity best."""
     multiplier = here.space.multipliers(problem.target - x)
-    return jax.hessian(lambda x: multiplier @ problem.residual(x))(x)
+    return jax.hessian(lambda x: jnp.sum(multiplier * problem.residual(x)))(x)
 
 
 def reduced_hessian(problem: Problem, x: State, here: Point) -> ReducedHessian:
     """Curvature of the Lagrangian along the manifold."""
     curvature = lagrangian_curvature(problem, x, here)
     hessian = jnp.eye(x.shape[0], dtype=x.dtype) + jnp.where(jnp.isfinite(curvature), curvature, 0)
-    normal = here.space.q.T @ here.space.q
+    normal = product(here.space.q.T, here.space.q)
     tangent = jnp.eye(x.shape[0], dtype=x.dtype) - normal
-    along = tangent @ hessian @ tangent + normal
+    along = product(product(tangent, hessian), tangent) + normal
     lower, definite = cholesky(along)
     return ReducedHessian(hessian, along, lower, definite)
 
@@ -113,5 +115,5 @@ def newton_direction(problem: Problem, x: State, here: Point, curvature: Reduced
     """The Newton step of the KKT system; with unit Hessian where curvature makes it point uphill."""
     normal = -here.space.min_norm(here.g)
     gap = problem.target - x
-    along = curvature.solve(here.space, gap - curvature.hessian @ normal)
+    along = curvature.solve(here.space, gap - apply(curvature.hessian, normal))
     return normal + jnp.where(curvature.definite, along, here.space.tangent(gap))

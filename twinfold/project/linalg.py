@@ -5,6 +5,7 @@ Everything is linear in the right-hand side, so that JAX can transpose it.
 """
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, Float
@@ -37,9 +38,10 @@ def cholesky(matrix: Float[Array, "k k"]) -> tuple[Float[Array, "k k"], Flag]:
     # A pivot this small, of a matrix of size one, means that curvature is lost in rounding.
     threshold = 1e2 * jnp.finfo(matrix.dtype).eps
     if size > SMALL:
-        lower = jnp.linalg.cholesky(matrix)
-        pivots = jnp.diagonal(lower) ** 2
-        definite = jnp.all(jnp.isfinite(lower)) & jnp.all(pivots > threshold)
+        # Tried first without derivatives: those of a factor that does not exist are NaN, whatever selects it away.
+        pivots = jnp.diagonal(jnp.linalg.cholesky(jax.lax.stop_gradient(matrix))) ** 2
+        definite = jnp.all(jnp.isfinite(pivots)) & jnp.all(pivots > threshold)
+        lower = jnp.linalg.cholesky(jnp.where(definite, matrix, jnp.eye(size, dtype=matrix.dtype)))
     else:
         rows: list[list[Array]] = []
         definite = jnp.array(True)
@@ -75,6 +77,21 @@ def solve_general(matrix: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[A
     return jnp.stack(y) if y else b
 
 
+def apply(matrix: Float[Array, "k l"], v: Float[Array, " l"]) -> Float[Array, " k"]:
+    """matrix @ v as a sum, which XLA fuses with its neighbours; a small dot is a call of its own."""
+    return matrix @ v if matrix.size > SMALL**2 else jnp.sum(matrix * v, axis=-1)
+
+
+def apply_transposed(matrix: Float[Array, "l k"], v: Float[Array, " l"]) -> Float[Array, " k"]:
+    """matrix.T @ v, likewise."""
+    return v @ matrix if matrix.size > SMALL**2 else jnp.sum(matrix * v[:, None], axis=0)
+
+
+def product(a: Float[Array, "k l"], b: Float[Array, "l n"]) -> Float[Array, "k n"]:
+    """a @ b, likewise."""
+    return a @ b if max(a.size, b.size) > SMALL**2 else jnp.sum(a[:, :, None] * b[None], axis=1)
+
+
 class RowSpace(eqx.Module):
     """G = L Q with orthonormal rows of Q: the normal space of the manifold, without forming G G'."""
 
@@ -84,15 +101,15 @@ class RowSpace(eqx.Module):
 
     def min_norm(self, b: Level) -> State:
         """The shortest d with G d = b."""
-        return self.q.T @ solve_lower(self.lower, b)
+        return apply_transposed(self.q, solve_lower(self.lower, b))
 
     def multipliers(self, v: State) -> Level:
         """The multipliers that fit G' multipliers = v best."""
-        return solve_lower_transposed(self.lower, self.q @ v)
+        return solve_lower_transposed(self.lower, apply(self.q, v))
 
     def tangent(self, v: State) -> State:
         """The part of v along the manifold, (I - Q' Q) v: the paper's Eq. 7."""
-        return v - self.q.T @ (self.q @ v)
+        return v - apply_transposed(self.q, apply(self.q, v))
 
 
 def factorise(jacobian: Jacobian) -> RowSpace:
@@ -101,12 +118,11 @@ def factorise(jacobian: Jacobian) -> RowSpace:
     eps = jnp.finfo(jacobian.dtype).eps
     zero = jnp.zeros((), jacobian.dtype)
     if m > SMALL:
-        q, upper = jnp.linalg.qr(jacobian.T)
-        q, lower = q.T, upper.T
-        lengths, diagonal = jnp.linalg.norm(jacobian, axis=1), jnp.abs(jnp.diagonal(lower))
+        lengths = jnp.linalg.norm(jax.lax.stop_gradient(jacobian), axis=1)
+        diagonal = jnp.abs(jnp.diagonal(jnp.linalg.qr(jax.lax.stop_gradient(jacobian).T)[1]))
         singular = ~jnp.all(diagonal > 10 * n * eps * lengths)
-        identity = jnp.eye(m, dtype=jacobian.dtype)
-        return RowSpace(q, jnp.where(singular, identity, lower), singular)
+        q, upper = jnp.linalg.qr(jnp.where(singular, jnp.eye(m, n, dtype=jacobian.dtype), jacobian).T)
+        return RowSpace(q.T, upper.T, singular)
     rows: list[Array] = []
     lower_rows: list[Array] = []
     singular = jnp.array(False)
@@ -116,7 +132,7 @@ def factorise(jacobian: Jacobian) -> RowSpace:
         entries = [zero] * m
         for _ in range(2 if i else 1):
             for j, row in enumerate(rows):
-                along = row @ v
+                along = jnp.sum(row * v)
                 entries[j] = entries[j] + along
                 v = v - along * row
         square = jnp.sum(v**2)

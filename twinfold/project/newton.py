@@ -29,6 +29,7 @@ from twinfold.project.base import (
 from twinfold.project.derivative import implicit, input_tangents
 from twinfold.project.iterate import descent_step, differentiable_step, newton_step, plain_step
 from twinfold.project.kkt import Point, lagrangian_curvature, point, reduced_hessian
+from twinfold.project.linalg import apply
 from twinfold.result import RESULTS
 
 
@@ -157,8 +158,8 @@ class Newton(AbstractProjection):
             dx = here.space.tangent(target) + normal
             return dx, here.space.multipliers(target - dx)
         curvature = reduced_hessian(problem, out.x, here)
-        dx = normal + curvature.solve(here.space, target - slope - curvature.hessian @ normal)
-        return dx, here.space.multipliers(target - slope - curvature.hessian @ dx)
+        dx = normal + curvature.solve(here.space, target - slope - apply(curvature.hessian, normal))
+        return dx, here.space.multipliers(target - slope - apply(curvature.hessian, dx))
 
 
 def _is_local(problem: Problem, x: State) -> Flag:

@@ -102,11 +102,11 @@ BAD_INPUT = {
             projection=Newton(),
             call={"level": np.zeros(2)},
         ),
-        r"level has shape \(2,\)",
+        "finite values, one for each constraint",
     ),
     "level nan": (
         lambda: simulate(ON_CIRCLE, constraint=Conserved(circle), projection=Newton(), call={"level": np.nan}),
-        "level is not finite",
+        "finite values, one for each constraint",
     ),
     "unknown p": (
         lambda: simulate(field=lambda x, p: -p["a"] * x, params={"a": 1.0}, call={"p": {"b": 1.0}}),
@@ -240,10 +240,11 @@ def test_parameters_of_runs_beside_shared_ones():
         lambda x, p: p["a"] * x + p["b"],
         params={"a": Unknown(2.0, positive=True), "b": Unknown([1.0, 4.0], per_run=True), "c": 3.0},
     )
-    fleet = eqx.tree_at(lambda twin: twin.params["b"], twin, twin.params["b"].for_runs(3))
+    fleet = twin.for_runs(("first", "second", "third"))
     raw = jnp.array([[0.0, 0.0], [0.5, -0.25], [1.0, 1.0]])
     fleet = eqx.tree_at(lambda twin: twin.params["b"].raw, fleet, raw)
     np.testing.assert_allclose(fleet.parameters(1)["b"], [1.5, 3.0])
+    np.testing.assert_allclose(fleet.parameters("second")["b"], [1.5, 3.0])
     np.testing.assert_allclose(fleet.parameters(1)["a"], 2.0)
     np.testing.assert_allclose(fleet.parameters()["b"], [1.0, 4.0])  # a run that was not fitted
     by_run = jax.vmap(lambda run: fleet.parameters(run)["b"])(jnp.arange(3))

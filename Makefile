@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Many small factorisations: threads inside each only get into each other's way.
+export OPENBLAS_NUM_THREADS := 1
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: demo test test-slow check bench format clean

@@ -231,6 +231,11 @@ def test_a_killed_fit_resumes_bit_for_bit(tmp_path, monkeypatch):
         np.testing.assert_array_equal(whole.history["loss"], resumed.history["loss"])
 
 
+def test_a_checkpoint_is_recognised_by_another_process():
+    assert "0x" in eqx.tree_pformat(spring())  # the activation function, with its address in this process
+    assert "0x" not in fit_module._description(spring())
+
+
 def test_a_checkpoint_of_another_fit_is_refused_and_kept(tmp_path):
     data = tw.Dataset.from_arrays(TIMES, oscillations(3)[1])
     path = tmp_path / "fit.npz"

@@ -93,7 +93,7 @@ def demo(
 
     enable_x64()
     console = Console(highlight=False)
-    few, epochs = (1, (60, 0, 10)) if quick else (3, None)
+    few, epochs = (1, (0, 20, 10)) if quick else (3, None)
     settings = Settings(system=system, seeds=seeds or few, epochs=epochs)
     folder = Path("runs") / f"demo-{system}{'-quick' if quick else ''}" if out is None else out
     try:

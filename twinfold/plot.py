@@ -120,7 +120,7 @@ def phase(
         _limit(axes[0], measured[:, b])
         _limit(axes[0], measured[:, a], horizontal=True)
         spans = np.nanmax(measured, 0) - np.nanmin(measured, 0)
-        if 1 / 3 < spans[a] / spans[b] < 3:  # alike in size: a circle looks like one
+        if 2 / 3 < spans[a] / spans[b] < 3 / 2:  # alike in size: a circle looks like one
             for axis in axes:
                 axis.set_aspect("equal", adjustable="box")
         _legend(figure, axes[0], colour=GREY)

@@ -1,5 +1,6 @@
 """Fit a twin to data: the paper's step 6. Seeds side by side, stages one after the other, resumable at any time."""
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -111,9 +112,9 @@ def fit(
         "twinfold": __version__,
         "jax": jax.__version__,
         "seeds": list(names),
-        "method": [eqx.tree_pformat(method) for method in methods],
-        "loss": eqx.tree_pformat(problems[0].objective.loss),
-        "twin": eqx.tree_pformat(twin),
+        "method": [_description(method) for method in methods],
+        "loss": _description(problems[0].objective.loss),
+        "twin": _description(twin),
         "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),
         "start": checkpoints.array_fingerprint((params, problems[0].frozen)),
     }
@@ -132,6 +133,11 @@ def fit(
         _params=run.state.best,
         _frozen=problems[0].frozen,
     )
+
+
+def _description(tree: PyTree) -> str:
+    """The structure of a tree, the same in every process: functions are named without their addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", eqx.tree_pformat(tree))
 
 
 def _methods(method: AbstractMethod | Sequence[AbstractMethod] | None) -> tuple[AbstractMethod, ...] | None:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from benchmarks.jax_step import training_task, with_weights
 from benchmarks.work import DT, RATE, SEEDS, STATES, STEPS, WIDTH, Task, Work
+from twinfold.cores import use_cores
 from twinfold.data.dataset import Dataset
 from twinfold.field.residual import MLP
 from twinfold.models import node, pnode
@@ -17,6 +18,7 @@ from twinfold.train.gradient import Adam
 from twinfold.train.loss import Loss
 from twinfold.train.prepare import prepare
 from twinfold.train.seeds import begin_stage, run_epochs
+from twinfold.train.spread import on_all, over_devices
 from twinfold.twin import Twin
 
 
@@ -45,12 +47,13 @@ def _training(twin: Twin, work: Work) -> Task:
 
 
 def one_seed(work: Work) -> Task:
-    """One epoch of `fit` with Adam, one seed."""
+    """One epoch of `fit` with Adam, one seed: XLA keeps it on one core."""
     return _epoch(work, 1)
 
 
 def many_seeds(work: Work) -> Task:
-    """The same for all seeds, in one compiled program."""
+    """The same for all seeds, in one compiled program, over all cores."""
+    use_cores()
     return _epoch(work, SEEDS)
 
 
@@ -63,7 +66,7 @@ def _epoch(work: Work, seeds: int) -> Task:
     _, (problem,), params = prepare(twin, data, None, names, Loss(), None, None, "all", (method,))
     unscored = jnp.full(seeds, jnp.inf, problem.batch.y.dtype)
     state = begin_stage(problem, method, params, unscored, jnp.zeros(seeds, bool))
-    keys, one = jax.vmap(jax.random.key)(jnp.array(names)), jnp.array(1)
+    keys, one = on_all(jax.vmap(jax.random.key)(jnp.array(names)), over_devices(seeds)), jnp.array(1)
     jitted: Any = run_epochs  # `filter_jit` hides its type
     began = time.perf_counter()
     compiled = jitted.lower(problem, method, state, keys, one).compile()

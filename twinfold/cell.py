@@ -28,7 +28,7 @@ def signal(t: Scalar, dt: Scalar, w0: Any, w1: Any, between: str) -> Signal:
 class Cell(eqx.Module):
     """h_{k+1} = Project(Phi_dt(h_k; f)): HRPINN without a projection, PHRPINN with one (the paper's Algorithm 2).
 
-    **Arguments:** `field` (t, x, z, w, p) -> dx; `algebraic` (t, x, w, p) -> z, evaluated in every stage;
+    **Arguments:** `field` (t, x, z, w, p, level) -> dx; `algebraic` (t, x, w, p) -> z, evaluated in every stage;
     `integrator`; `constraint` and `projection`; `between`: how the input varies between samples.
     """
 
@@ -45,14 +45,18 @@ class Cell(eqx.Module):
             return None
         return call_by_name(self.algebraic, "algebraic", t=t, x=x, w=w, p=p)
 
-    def rate(self, t: Scalar, x: State, w: Any, p: Parameters) -> State:
-        """dx/dt."""
+    def rate(self, t: Scalar, x: State, w: Any, p: Parameters, level: Level) -> State:
+        """dx/dt. A field that names `level` is told that of the run (stabilisation by the field itself needs it)."""
         z = self.algebraic_variables(t, x, w, p)
-        return call_by_name(self.field, "field", t=t, x=x, z=z, w=w, p=p)
+        return call_by_name(self.field, "field", t=t, x=x, z=z, w=w, p=p, level=level)
 
     def step(self, t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters, level: Level) -> Projected:
         """The state at t + dt."""
-        predicted = self.integrator.step(self.rate, t, dt, x, w, p)
+
+        def rate(t: Scalar, x: State, w: Any, p: Parameters) -> State:
+            return self.rate(t, x, w, p, level)
+
+        predicted = self.integrator.step(rate, t, dt, x, w, p)
         out = self.projection.project(self.constraint, t + dt, predicted.x, p, level, anchor=x)
         solved = predicted.result == RESULTS.successful
         return eqx.tree_at(lambda out: out.result, out, RESULTS.where(solved, out.result, predicted.result))

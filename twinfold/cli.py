@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from twinfold.cores import available_cores
+
 # The factorisations in training are small: threads of the linear algebra library cost more than they bring, most of all
 # where the cores have other work. It reads this when it is loaded, which JAX does when it first needs it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -122,6 +124,8 @@ def demo(
 
 def main() -> None:
     """Entry point of the `twinfold` command."""
+    # Seeds spread over all cores. As a variable, which JAX reads when it starts: `--help` need not import it.
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(available_cores()))
     app()
 
 

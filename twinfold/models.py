@@ -1,7 +1,6 @@
 """The paper's models as recipes over the same parts: what is known (nothing or physics) x what is enforced."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any
 
 from twinfold.constraint.base import AbstractConstraint
@@ -9,6 +8,7 @@ from twinfold.field.boxes import BlackBox, GreyBox
 from twinfold.field.network import matched_width
 from twinfold.field.residual import MLP
 from twinfold.integrate.explicit import RK4
+from twinfold.names import unknown_name
 from twinfold.project.base import AbstractProjection
 from twinfold.project.newton import Newton
 from twinfold.project.tangent import Tangent
@@ -53,9 +53,7 @@ MODELS = ("node", "hrpinn", "pnode_fast", "pnode_robust", "phrpinn_fast", "phrpi
 def model_for(name: str, system: System, *, parameters: int = 1200, depth: int = 2) -> Twin:
     """One of `MODELS` for a benchmark system, with a network as near as possible to `parameters` weights."""
     if name not in MODELS:
-        near = get_close_matches(name, MODELS, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"unknown model {name!r}; there are {', '.join(MODELS)}.{hint}")
+        raise ValueError(f"there is no model {unknown_name(name, MODELS)}")
     states = tuple(range(len(system.state_names)))
     seen, adds_to = (states, states) if "node" in name else (system.residual_states, system.residual_adds_to)
     width = matched_width(parameters, len(seen) + system.residual_time, len(adds_to), depth)

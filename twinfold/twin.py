@@ -53,7 +53,8 @@ class Twin(eqx.Module):
 
     **Arguments:**
 
-    - `field`: dx/dt, a function or module of what it names of t, x, z, w, p (`GreyBox`, `BlackBox`, or your own).
+    - `field`: dx/dt, a function or module of what it names of t, x, z, w, p (`GreyBox`, `BlackBox`, or your own),
+      and of `level`, that of the run's constraint.
     - `params`: p by name; `Unknown` where a value is to be estimated, a number or array where it is known.
     - `observe`: y from t, x, z, w, p; the state itself when left out.
     - `algebraic`: z from t, x, w, p, in closed form; evaluated in every stage of the integrator.
@@ -92,7 +93,7 @@ class Twin(eqx.Module):
         if constraint is None and projection is not None and not isinstance(projection, NoProjection):
             raise ValueError("Twin(projection=...): there is nothing to project onto; give a constraint too.")
         for role, fn, names in (
-            ("field", field, ("t", "x", "z", "w", "p")),
+            ("field", field, ("t", "x", "z", "w", "p", "level")),
             ("observe", observe, ("t", "x", "z", "w", "p")),
             ("algebraic", algebraic, ("t", "x", "w", "p")),
             ("initial", None if isinstance(initial, Unknown) else initial, ("t", "y", "w", "p")),
@@ -280,7 +281,8 @@ def check_model(twin: Twin, t: Scalar, x: State, w: Any, p: Parameters) -> int:
     context = Context(x.shape[0], inputs, x.dtype)
     for part in learned_parts(twin):
         part.check(context)
-    rate = jax.eval_shape(twin.cell.rate, t, x, w, p)
+    level = jax.eval_shape(twin.constraint.level, t, x, p)
+    rate = jax.eval_shape(twin.cell.rate, t, x, w, p, level)
     if getattr(rate, "shape", None) != x.shape:
         raise ValueError(f"field: dx has shape {getattr(rate, 'shape', type(rate))} for a state of shape {x.shape}.")
     count = check_constraint(twin.constraint, t, x, p)

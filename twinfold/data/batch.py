@@ -24,6 +24,7 @@ class Batch(eqx.Module):
     origin_t: Float[Array, " B"]
     origin_y: Float[Array, "B k"]
     origin_w: Float[Array, "B d"] | None
+    shift: Float[Array, "B T m"] | None = None  # what a penalised constraint residual is added to (a multiplier)
 
     @property
     def size(self) -> int:

@@ -1,7 +1,6 @@
 """Recorded runs, of any lengths and time stamps, and the batches, windows and statistics taken of them."""
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from twinfold.data.run import Run, as_floats
 from twinfold.data.statistics import summarise
 from twinfold.data.windows import assemble, cut, whole
 from twinfold.field.learned import Statistics
+from twinfold.names import unknown_name
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -242,13 +242,6 @@ class Dataset:
         for name in names:
             if name not in self.names:
                 raise ValueError(f"{argument}: there is no run {unknown_name(name, self.names)}")
-
-
-def unknown_name(name: str, known: Sequence[str]) -> str:
-    """`name`, the nearest of the known names, and the known names, to end a message with."""
-    near = difflib.get_close_matches(name, known, n=1)
-    guess = f" Did you mean '{near[0]}'?" if near else ""
-    return f"'{name}'; there are: {', '.join(known) or 'none'}.{guess}"
 
 
 def _run(name: str, ts: Any, y: Any, w: Any, x0: Any) -> Run:

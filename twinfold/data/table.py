@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from twinfold.data.dataset import Dataset, unknown_name
+from twinfold.data.dataset import Dataset
+from twinfold.names import unknown_name
 
 Fill = Literal["hold", "linear", "refuse"]
 

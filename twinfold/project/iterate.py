@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from twinfold._types import Level, State
+from twinfold.choose import choose
 from twinfold.project.base import Problem
 from twinfold.project.kkt import Point, ReducedHessian, newton_direction, point, sqp_direction
 
@@ -19,11 +20,6 @@ RETRACTIONS = 8
 ON_MANIFOLD = 16
 
 Step: TypeAlias = tuple[State, Point, Bool[Array, ""]]  # state, what is known there, whether the step was taken
-
-
-def choose(first: Bool[Array, ""], a: Any, b: Any) -> Any:
-    """`a` or `b`, leaf by leaf."""
-    return jax.tree.map(lambda a, b: jnp.where(first, a, b), a, b)
 
 
 def _data(tree: Any) -> Any:

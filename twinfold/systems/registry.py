@@ -1,9 +1,9 @@
 """The benchmark systems by name, in the paper's order."""
 
-import difflib
 import functools
 from collections.abc import Callable
 
+from twinfold.names import unknown_name
 from twinfold.systems.base import System
 from twinfold.systems.lotka_volterra import lotka_volterra
 from twinfold.systems.mass_spring import mass_spring
@@ -27,7 +27,5 @@ SYSTEMS: dict[str, Callable[[], System]] = {
 def system(name: str) -> System:
     """The system of this name with its default settings; a `ValueError` that lists them for another name."""
     if name not in SYSTEMS:
-        near = difflib.get_close_matches(name.lower().replace("-", "_").replace(" ", "_"), SYSTEMS, n=1, cutoff=0.4)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ValueError(f"system '{name}': there is no such system.{hint} There are {', '.join(SYSTEMS)}.")
+        raise ValueError(f"there is no system {unknown_name(name, SYSTEMS)}")
     return SYSTEMS[name]()

@@ -41,6 +41,14 @@ def save(path: Path, identity: dict[str, Any], progress: dict[str, Any], trees: 
     os.replace(unfinished, path)
 
 
+def _change(old: Any, new: Any) -> str:
+    """`old -> new` as text; of long ones, what follows a little before the place where they begin to differ."""
+    texts = str(old), str(new)
+    same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    start = max(0, same - 40) if max(map(len, texts)) > 200 else 0
+    return " -> ".join(("..." if start else "") + text[start : start + 200] for text in texts)
+
+
 class Checkpoint:
     """A checkpoint that was read; its trees are rebuilt with `tree`."""
 
@@ -54,7 +62,7 @@ class Checkpoint:
         stored = header["identity"]
         different = [key for key in identity if stored.get(key) != identity[key]]
         if different:
-            lines = "".join(f"\n  {key}: {stored.get(key)!s:.200} -> {identity[key]!s:.200}" for key in different)
+            lines = "".join(f"\n  {key}: {_change(stored.get(key), identity[key])}" for key in different)
             raise ValueError(
                 f"checkpoint={str(path)!r} belongs to another fit; it was not touched. What differs:{lines}\n"
                 "Give another path, or delete the file to start over."

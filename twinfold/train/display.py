@@ -12,25 +12,28 @@ def progress_bar(total: int, label: str, show: bool) -> Iterator[Callable[..., N
     if not show:
         yield lambda *_, **__: None
         return
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    console = Console()
+    wide = console.width >= 110  # else there is no room for the name of the stage
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=24 if wide else 10),
         MofNCompleteColumn(),
-        TextColumn("loss {task.fields[loss]}  rate {task.fields[rate]}  failed seeds {task.fields[failed]}"),
-        TimeRemainingColumn(),
+        TextColumn("loss {task.fields[loss]} rate {task.fields[rate]} failed {task.fields[failed]}"),
+        TimeRemainingColumn(compact=True),
     )
-    with Progress(*columns) as bar:
+    with Progress(*columns, console=console) as bar:
         task = bar.add_task(label, total=total, loss="...", rate="...", failed="0")
 
         def report(stage: str, done: int, loss: np.ndarray, rate: np.ndarray, failed: int) -> None:
             bar.update(
                 task,
                 completed=done,
-                description=f"{label} [{stage}]" if label else stage,
-                loss=f"{np.median(loss):.3e}",
-                rate=f"{np.median(rate):.1e}",
+                description=f"{label} [{stage}]" if label and wide else label or stage,
+                loss=f"{np.median(loss):.1e}",
+                rate=f"{np.median(rate):.0e}",
                 failed=str(failed),
             )
 

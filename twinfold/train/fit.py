@@ -23,6 +23,7 @@ from twinfold.train.loss import Loss
 from twinfold.train.method import AbstractMethod, Problem
 from twinfold.train.prepare import prepare
 from twinfold.train.seeds import CHUNK, Record, begin_stage, run_epochs
+from twinfold.train.spread import on_all, on_one, over_devices
 from twinfold.twin import Twin
 
 SAVE_EVERY = 5.0  # seconds between two checkpoints
@@ -130,7 +131,7 @@ def fit(
         seconds=run.seconds,
         interrupted=run.interrupted,
         parameters=count_parameters(jax.tree.map(lambda leaf: leaf[0], params)),
-        _params=run.state.best,
+        _params=on_one(run.state.best),
         _frozen=problems[0].frozen,
     )
 
@@ -161,7 +162,8 @@ class _Run:
         identity: dict[str, Any],
         path: Path | None,
     ):
-        self.problems, self.methods, self.keys = problems, methods, keys
+        self.problems, self.methods = problems, methods
+        self.keys = on_all(keys, over_devices(keys.shape[0]))
         self.identity, self.path = identity, path
         self.stage, self.seconds, self.interrupted = 0, 0.0, False
         count = keys.shape[0]
@@ -205,6 +207,7 @@ class _Run:
             done = int(np.asarray(self.state.epoch).max())
             epochs = min(epochs, CHUNK, method.epochs - done)
             if epochs <= 0 or not still.any():
+                self._tell(report, before + method.epochs)
                 return
             began = time.perf_counter()
             self.state, record = jax.block_until_ready(
@@ -213,14 +216,17 @@ class _Run:
             took = time.perf_counter() - began
             self.seconds += took
             self._record(record, epochs, still)
-            failed = int(np.asarray(self.state.failed).sum())
-            last = self.records[-1]
-            report(method.name, before + done + epochs, last["loss"][-1], last["rate"][-1], failed)
+            self._tell(report, before + done + epochs)
             if self.path is not None and time.perf_counter() - saved > SAVE_EVERY:
                 self._save()
                 saved = time.perf_counter()
             # About half a second between two looks: quick to cancel, and no time lost on looking.
             epochs = max(1, int(epochs * min(4.0, 0.5 / took)))
+
+    def _tell(self, report: Callable[..., None], done: int) -> None:
+        if self.records:
+            last, failed = self.records[-1], int(np.asarray(self.state.failed).sum())
+            report(self.methods[self.stage].name, done, last["loss"][-1], last["rate"][-1], failed)
 
     def _record(self, record: Record, epochs: int, still: np.ndarray) -> None:
         rows = {name: np.asarray(getattr(record, name))[:epochs] for name in ("loss", "score", "rate", "failed_runs")}
@@ -240,6 +246,6 @@ class _Run:
         while self.stage < stored.progress["stage"]:
             self._next_stage()
         self.seconds = stored.progress["seconds"]
-        self.state = stored.tree("state", self.state)
+        self.state = on_all(stored.tree("state", self.state), over_devices(self.keys.shape[0]))
         history = stored.tree("history", self.history)
         self.records = [{name: np.asarray(values) for name, values in history.items()}]

@@ -1,6 +1,7 @@
 """What is minimised: a sum of squares, so that first-order and least-squares methods solve the same problem.
 
-L = mean rho((y^ - y) / s)  +  l2 |theta|^2  +  soft mean |g - level|^2  +  continuity mean |x_end - x_next|^2
+L = mean rho((y^ - y) / s)  +  l2 |theta|^2  +  soft mean |g - level + shift|^2
+  +  collocation mean |(dy^/dt - f(t, y^)) / r|^2  +  continuity mean |x_end - x_next|^2
 """
 
 from typing import Literal
@@ -16,13 +17,15 @@ class Loss(eqx.Module):
     **Arguments:** `huber`: None for squared errors, or the size (in units of the scaled output) beyond which an
     error counts linearly (pseudo-Huber); `scale`: `"std"` divides each output by its spread in the training data,
     `"off"` takes it as it is; `l2` on network weights; `soft` on the constraint (relative violation), the soft
-    alternative to a projection; `continuity` between shooting windows.
+    alternative to a projection; `collocation` on the field, for a twin whose outputs are its states as a function of
+    time (a PINN): f is then never integrated, and `soft` is on the outputs; `continuity` between shooting windows.
     """
 
     huber: float | None = eqx.field(static=True, default=None)
     scale: Literal["std", "off"] = eqx.field(static=True, default="std")
     l2: float = eqx.field(static=True, default=0.0)
     soft: float = eqx.field(static=True, default=0.0)
+    collocation: float = eqx.field(static=True, default=0.0)
     continuity: float = eqx.field(static=True, default=30.0)
 
     def __check_init__(self):
@@ -30,7 +33,7 @@ class Loss(eqx.Module):
             raise ValueError(f'Loss(scale={self.scale!r}): give "std" or "off".')
         if self.huber is not None and not self.huber > 0:
             raise ValueError(f"Loss(huber={self.huber}): the size must be positive.")
-        for name in ("l2", "soft", "continuity"):
+        for name in ("l2", "soft", "collocation", "continuity"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"Loss({name}={getattr(self, name)}): a weight cannot be negative.")
 

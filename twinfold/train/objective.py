@@ -28,17 +28,18 @@ class Setup(eqx.Module):
 class Prediction(eqx.Module):
     """What the residuals are made of, for each window: features at its samples, first and last state."""
 
-    features: Float[Array, "B T q"]  # outputs, and the relative constraint residual where it is penalised
+    features: Float[Array, "B T q"]  # outputs, then relative constraint and collocation residuals where penalised
     first: Float[Array, "B n"]
     last: Float[Array, "B n"]
     failed: Bool[Array, " B"]
 
 
 class Objective(eqx.Module):
-    """The least-squares problem of a loss: `sigma` are the units of the outputs."""
+    """The least-squares problem of a loss: `sigma` are the units of the outputs, `rate` those of their derivatives."""
 
     loss: Loss
     sigma: Float[Array, " k"]
+    rate: Float[Array, " k"]
 
     def setup(self, estimate: Estimate, row: Batch, window: Int[Array, ""]) -> Setup:
         """Start of one window (`row` is a batch without its leading axis)."""
@@ -51,12 +52,17 @@ class Objective(eqx.Module):
         return Setup(jnp.where(row.begins, origin, inside) if inside.shape == origin.shape else origin, level, scale)
 
     def features(self, twin: Twin, t: Scalar, x: State, w: Any, p: Parameters, setup: Setup) -> Float[Array, " q"]:
-        """The outputs at one sample and, where it is penalised, the relative residual of the constraint."""
-        y = twin.outputs(t, x, w, p)
-        if self.loss.soft == 0:
-            return y
-        g = twin.constraint.residual(t, x, p, setup.level)
-        return jnp.concatenate([y, g / jnp.maximum(setup.scale, jnp.finfo(x.dtype).tiny)])
+        """The outputs at one sample and, where they are penalised, what they leave of the equations."""
+        if self.loss.collocation == 0:
+            y, at, parts = twin.outputs(t, x, w, p), x, []
+        else:
+            # A trajectory network: its outputs are the states, and their slope in time should be the field's.
+            y, slope = jax.jvp(lambda t: twin.outputs(t, x, w, p), (t,), (jnp.ones_like(t),))
+            at, parts = y, [(slope - twin.cell.rate(t, y, w, p, setup.level)) / self.rate]
+        if self.loss.soft > 0:
+            g = twin.constraint.residual(t, at, p, setup.level)
+            parts.insert(0, g / jnp.maximum(setup.scale, jnp.finfo(x.dtype).tiny))
+        return jnp.concatenate([y, *parts])
 
     def predict_window(
         self, estimate: Estimate, row: Batch, window: Int[Array, ""]
@@ -84,10 +90,7 @@ class Objective(eqx.Module):
         measured = jnp.maximum(jnp.sum(batch.mask), 1)
         error = (features[..., :outputs] - batch.y) / self.sigma
         parts = [jnp.where(batch.mask, self.loss.robust(error), 0) / jnp.sqrt(measured)]
-        if self.loss.soft > 0:
-            real = jnp.arange(batch.ts.shape[1]) < batch.length[:, None]
-            weight = self.loss.soft / (jnp.sum(real) * (features.shape[-1] - outputs))
-            parts.append(jnp.where(real[..., None], jnp.sqrt(weight) * features[..., outputs:], 0))
+        parts.extend(self._equations(features[..., outputs:], outputs, batch))
         if estimate.shooting is not None:
             joined = batch.follows >= 0
             gap = (last[batch.follows] - first) / estimate.shooting.size.value
@@ -96,6 +99,20 @@ class Objective(eqx.Module):
         if self.loss.l2 > 0:
             parts.extend(jnp.sqrt(self.loss.l2) * leaf for leaf in _network_weights(estimate.twin))
         return jnp.concatenate([part.reshape(-1) for part in parts])
+
+    def _equations(self, left: Float[Array, "B T e"], outputs: int, batch: Batch) -> list[Array]:
+        """Weighted residuals of the soft constraint and of collocation, in the order of `features`."""
+        real = (jnp.arange(batch.ts.shape[1]) < batch.length[:, None])[..., None]
+        slopes = outputs if self.loss.collocation > 0 else 0
+        constraint, collocation = jnp.split(left, [left.shape[-1] - slopes], axis=-1)
+        if batch.shift is not None:
+            constraint = constraint + batch.shift
+        weighted = ((self.loss.soft, constraint), (self.loss.collocation, collocation))
+        return [
+            jnp.where(real, jnp.sqrt(weight / (jnp.sum(real) * each.shape[-1])) * each, 0)
+            for weight, each in weighted
+            if weight > 0
+        ]
 
     def __call__(
         self, estimate: Estimate, batch: Batch, windows: Int[Array, " B"]

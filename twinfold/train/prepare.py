@@ -59,7 +59,11 @@ def prepare(
         raise ValueError("twin: there is nothing to train; it has no learned part and no Unknown parameter.")
     params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part[0] for part in parts))
     sigma = _output_scale(batch) if loss.scale == "std" else jnp.ones(batch.y.shape[-1], batch.y.dtype)
-    objective, frozen = Objective(loss, sigma), parts[0][1]
+    rate = None
+    if loss.collocation > 0 and loss.scale == "std":
+        rate = data.statistics(observed_states=True).rate_std
+    objective = Objective(loss, sigma, jnp.ones_like(sigma) if rate is None else rate)
+    frozen = parts[0][1]
     problems = tuple(
         Problem(objective, batch if method.window is None else data.windows(method.window), held, frozen)
         for method in methods

@@ -10,7 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
+from twinfold.choose import choose
 from twinfold.train.method import AbstractMethod, Problem
+from twinfold.train.spread import on_all, over_devices, spread
 
 CHUNK = 64  # epochs at most between two looks at the outside world
 
@@ -51,15 +53,12 @@ def begin_stage(
         return Seed(params, state, params, best_score, zero, zero, jnp.array(False), failed)
 
     # Without weak types, so that the first chunk compiles the program that all others run.
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed))
+    seeds = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed))
+    return on_all(seeds, over_devices(failed.shape[0]))
 
 
 def _score(problem: Problem, params: PyTree) -> Float[Array, ""]:
     return problem.training_loss(params)[0] if problem.valid is None else problem.score(params)
-
-
-def _choose(first: Bool[Array, ""], a: Any, b: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(first, a, b), a, b)
 
 
 def _advance(problem: Problem, method: AbstractMethod, seed: Seed, key: PRNGKeyArray) -> tuple[Seed, Record]:
@@ -77,7 +76,7 @@ def _advance(problem: Problem, method: AbstractMethod, seed: Seed, key: PRNGKeyA
     moved = Seed(
         params=params,
         method=state,
-        best=_choose(better, params, seed.best),
+        best=choose(better, params, seed.best),
         best_score=jnp.where(better, score, seed.best_score),
         waited=waited,
         epoch=seed.epoch + 1,
@@ -86,7 +85,7 @@ def _advance(problem: Problem, method: AbstractMethod, seed: Seed, key: PRNGKeyA
     )
     lost = eqx.tree_at(lambda seed: seed.failed, seed, jnp.array(True))
     active = ~(seed.finished | seed.failed)
-    after = _choose(active, _choose(finite, moved, lost), seed)
+    after = choose(active, choose(finite, moved, lost), seed)
     return after, Record(progress.loss, score, progress.rate, progress.failed)
 
 
@@ -95,13 +94,18 @@ def run_epochs(
     problem: Problem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"], epochs: Int[Array, ""]
 ) -> tuple[Seed, Record]:
     """Advance all seeds by `epochs` (a traced number, so that any chunk runs the same compiled program)."""
-    advance = jax.vmap(lambda seed, key: _advance(problem, method, seed, key))
-    shape = jax.eval_shape(lambda: advance(seeds, keys)[1])
-    history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
 
-    def body(index: Int[Array, ""], carry: tuple) -> tuple:
-        seeds, history = carry
-        seeds, record = advance(seeds, keys)
-        return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record)
+    def share(shared: tuple, own: tuple) -> tuple:
+        (problem, epochs), (seeds, keys) = shared, own
+        advance = jax.vmap(lambda seed, key: _advance(problem, method, seed, key))
+        shape = jax.eval_shape(lambda: advance(seeds, keys)[1])
+        history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
 
-    return jax.lax.fori_loop(0, epochs, body, (seeds, history))
+        def body(index: Int[Array, ""], carry: tuple) -> tuple:
+            seeds, history = carry
+            seeds, record = advance(seeds, keys)
+            return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record)
+
+        return jax.lax.fori_loop(0, epochs, body, (seeds, history))
+
+    return spread(share, over_devices(keys.shape[0]), (problem, epochs), (seeds, keys))

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from twinfold._version import __version__
 from twinfold.bench import demo as demo_module
+from twinfold.bench.contenders import model_for
 from twinfold.bench.demo import Settings, make_data, run_demo
 from twinfold.bench.describe import describe
 from twinfold.bench.folder import OtherConfiguration
@@ -18,7 +19,6 @@ from twinfold.bench.report import write_report
 from twinfold.bench.summary import in_words, number, reasons, table
 from twinfold.cli import app
 from twinfold.field.learned import count_parameters
-from twinfold.models import model_for
 from twinfold.systems.registry import SYSTEMS, system
 from twinfold.train import fit as fit_module
 

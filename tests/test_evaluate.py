@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from twinfold.bench.contenders import model_for
 from twinfold.constraint.base import Conserved, Constraint
 from twinfold.data.dataset import Dataset
 from twinfold.evaluate.dtw import LONGEST, dtw
@@ -20,7 +21,6 @@ from twinfold.field.boxes import GreyBox
 from twinfold.field.residual import MLP
 from twinfold.field.unknown import Unknown
 from twinfold.integrate.explicit import RK4, Euler
-from twinfold.models import model_for
 from twinfold.project.newton import Newton
 from twinfold.systems.registry import system
 from twinfold.systems.truth import truth

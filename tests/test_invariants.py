@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import twinfold as tw
-from twinfold.models import model_for
+from twinfold.bench.contenders import model_for
 from twinfold.rollout import cell_step
 from twinfold.systems.registry import SYSTEMS, system
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from twinfold.project import linalg
+from twinfold import linalg
 
 cholesky = jax.jit(linalg.cholesky)
 factorise = jax.jit(linalg.factorise)

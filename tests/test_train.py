@@ -8,7 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import twinfold as tw
-from twinfold.models import model_for
+from twinfold.bench.contenders import model_for
 from twinfold.systems.registry import system
 from twinfold.systems.truth import truth
 from twinfold.train import fit as fit_module

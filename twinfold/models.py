@@ -1,18 +1,15 @@
-"""The paper's models as recipes over the same parts: what is known (nothing or physics) x what is enforced."""
+"""The paper's models and their rivals as recipes over the same parts: what is known x what is enforced."""
 
 from collections.abc import Callable
 from typing import Any
 
 from twinfold.constraint.base import AbstractConstraint
 from twinfold.field.boxes import BlackBox, GreyBox
-from twinfold.field.network import matched_width
-from twinfold.field.residual import MLP
-from twinfold.integrate.explicit import RK4
-from twinfold.names import unknown_name
+from twinfold.field.mechanical import Energy, Hamiltonian, Lagrangian
+from twinfold.integrate.hold import Hold
 from twinfold.project.base import AbstractProjection
 from twinfold.project.newton import Newton
-from twinfold.project.tangent import Tangent
-from twinfold.systems.base import System
+from twinfold.project.stabilised import Stabilised
 from twinfold.twin import Twin
 
 
@@ -47,23 +44,28 @@ def phrpinn(
     return hrpinn(physics, residual, constraint=constraint, projection=projection or Newton(), **twin)
 
 
-MODELS = ("node", "hrpinn", "pnode_fast", "pnode_robust", "phrpinn_fast", "phrpinn_robust")
+def snde(network: Callable, constraint: AbstractConstraint, gamma: float = 8.0, **twin: Any) -> Twin:
+    """SNDE: the whole field is learned and pulled back to the manifold at the rate `gamma` (White et al.)."""
+    return Twin(Stabilised(BlackBox(network), constraint, gamma), constraint=constraint, **twin)
 
 
-def model_for(name: str, system: System, *, parameters: int = 1200, depth: int = 2) -> Twin:
-    """One of `MODELS` for a benchmark system, with a network as near as possible to `parameters` weights."""
-    if name not in MODELS:
-        raise ValueError(f"there is no model {unknown_name(name, MODELS)}")
-    states = tuple(range(len(system.state_names)))
-    seen, adds_to = (states, states) if "node" in name else (system.residual_states, system.residual_adds_to)
-    width = matched_width(parameters, len(seen) + system.residual_time, len(adds_to), depth)
-    network = MLP(states=seen, time=system.residual_time, adds_to=adds_to, width=width, depth=depth)
-    common = {"integrator": RK4(system.substeps), "constraint": system.constraint}
-    projection = {"fast": Tangent(), "robust": Newton()}.get(name.split("_")[-1])
-    if name == "node":
-        return node(network, **common)
-    if name == "hrpinn":
-        return hrpinn(system.physics, network, **common)
-    if name.startswith("pnode"):
-        return pnode(network, projection=projection, **common)
-    return phrpinn(system.physics, network, projection=projection, **common)
+def hnn(energy: Energy, **twin: Any) -> Twin:
+    """HNN: the field of a learned Hamiltonian of (q, p)."""
+    return Twin(Hamiltonian(energy), **twin)
+
+
+def lnn(energy: Energy, **twin: Any) -> Twin:
+    """LNN: the field of a learned Lagrangian of (q, q')."""
+    return Twin(Lagrangian(energy), **twin)
+
+
+def pinn(trajectory: Callable, physics: Callable, residual: Callable, **twin: Any) -> Twin:
+    """PINN: the trajectory as a network of time and initial state; fit it with `Loss(collocation=...)`.
+
+    The field (known physics and a network for the rest) is not integrated: the loss asks the trajectory to obey it.
+    """
+    return Twin(GreyBox(physics, residual), observe=trajectory, initial=_first, integrator=Hold(), **twin)
+
+
+def _first(y: Any) -> Any:
+    return y

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twinfold.bench.contenders import model_for
 from twinfold.bench.folder import open_folder
 from twinfold.data.dataset import Dataset
 from twinfold.evaluate.floor import floor_of
 from twinfold.evaluate.metrics import Evaluation, measure
 from twinfold.evaluate.predict import Predictions, predict
-from twinfold.models import model_for
 from twinfold.systems.base import System
 from twinfold.systems.registry import system as system_of
 from twinfold.systems.truth import truth

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from twinfold.constraint.base import AbstractConstraint
 from twinfold.data.dataset import Dataset
 from twinfold.evaluate.dtw import dtw as warped
 from twinfold.evaluate.errors import mae, mse, relative_error, rmse, valid_time
@@ -75,22 +76,30 @@ def evaluate(
     *,
     threshold: float = 0.3,
     dtw: bool = True,
+    constraint: AbstractConstraint | None = None,
+    values: int = VALUES,
 ) -> Evaluation:
     """Predict every run from its initial state and measure how good that is.
 
     **Arguments:** `model`, a twin, or a fit, all of whose seeds are evaluated side by side; `data`, the runs; the
     relative error `threshold` up to which a prediction counts as valid; `dtw=False` leaves that metric out (it needs
-    `pip install 'twinfold[dtw]'`).
+    `pip install 'twinfold[dtw]'`); `constraint`: measure its violation by the outputs, taken as states, and not
+    that of the twin's own constraint; `values`, how many numbers are predicted at a time.
 
     **Returns:** an `Evaluation`.
     """
     seeds = len(model.seeds) if isinstance(model, Fit) else 1
     longest = max(len(run.ts) for run in data.runs)
     columns = len(data.output_names) + (data.runs[0].states or 0) + data.runs[0].inputs
-    size = max(1, VALUES // (seeds * longest * columns))
+    size = max(1, values // (seeds * longest * columns))
     names = [data.names[start : start + size] for start in range(0, len(data), size)]
     # Not all runs at once, where that would be too much for the memory.
-    return _joined([measure(predict(model, data.select(part)), threshold=threshold, dtw=dtw) for part in names])
+    parts = []
+    for part in names:
+        predictions = predict(model, data.select(part))
+        predictions = predictions if constraint is None else predictions.against(constraint)
+        parts.append(measure(predictions, threshold=threshold, dtw=dtw))
+    return _joined(parts)
 
 
 def measure(predictions: Predictions, *, threshold: float = 0.3, dtw: bool = True) -> Evaluation:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from twinfold.constraint.base import AbstractConstraint, violation_scale
 from twinfold.data.batch import Batch
 from twinfold.data.dataset import Dataset
 from twinfold.result import RESULTS
@@ -56,6 +57,16 @@ class Predictions:
         message = RESULTS[jax.tree.map(lambda codes: codes[seed, run, first], self.result)]
         return f"t = {self.ts[run, first]:.6g}: {message or 'The output is not finite.'}"
 
+    def against(self, constraint: AbstractConstraint) -> "Predictions":
+        """The same, with the violation of `constraint` by the outputs, taken as states, at the level of the first y.
+
+        For models whose state is not what they predict, and for a constraint that the model was not told.
+        """
+        violation, relative = _violations(
+            constraint, jnp.asarray(self.ts), jnp.asarray(self.y[:, 0]), jnp.asarray(self.predicted)
+        )
+        return dataclasses.replace(self, violation=_or_infinite(violation), relative=_or_infinite(relative))
+
     def until(self, duration: float) -> "Predictions":
         """Only the samples of each run's first `duration` units of time."""
         within = self.real & (self.ts - self.ts[:, :1] <= duration * (1 + 1e-9))
@@ -92,6 +103,20 @@ def predict(model: Twin | Fit, data: Dataset) -> Predictions:
         relative=_or_infinite(relative),
         result=result,
     )
+
+
+@eqx.filter_jit
+def _violations(
+    constraint: AbstractConstraint, ts: Float[Array, "R T"], y0: Array, xs: Float[Array, "S R T n"]
+) -> tuple[Float[Array, "S R T m"], Float[Array, "S R T m"]]:
+    def run(ts: Array, x0: Array, xs: Float[Array, "S T n"]) -> tuple[Array, Array]:
+        level = constraint.level(ts[0], x0, {})
+        scale = jnp.maximum(violation_scale(constraint, ts[0], x0, {}, level), jnp.finfo(xs.dtype).tiny)
+        at = jax.vmap(lambda t, x: jnp.abs(constraint.residual(t, x, {}, level)))
+        violation = jax.vmap(lambda one: at(ts, one))(xs)
+        return violation, violation / scale
+
+    return jax.vmap(run, in_axes=(0, 0, 1), out_axes=1)(ts, y0.astype(xs.dtype), xs)
 
 
 def _or_infinite(values: Array) -> np.ndarray:

@@ -14,8 +14,7 @@ from jaxtyping import Array, Float
 
 from twinfold._types import Flag, Level, State
 from twinfold.constraint.base import residual_and_jacobian
-from twinfold.project.base import Problem
-from twinfold.project.linalg import (
+from twinfold.linalg import (
     RowSpace,
     apply,
     cholesky,
@@ -24,6 +23,7 @@ from twinfold.project.linalg import (
     solve_lower,
     solve_lower_transposed,
 )
+from twinfold.project.base import Problem
 
 
 class Point(eqx.Module):

@@ -17,6 +17,7 @@ from twinfold._types import Count, Flag, Level, Parameters, Scalar, State
 from twinfold.constraint.base import AbstractConstraint
 from twinfold.contain import contained
 from twinfold.field.learned import Frozen
+from twinfold.linalg import apply
 from twinfold.project.base import (
     AbstractProjection,
     Derivative,
@@ -29,7 +30,6 @@ from twinfold.project.base import (
 from twinfold.project.derivative import implicit, input_tangents
 from twinfold.project.iterate import descent_step, differentiable_step, newton_step, plain_step
 from twinfold.project.kkt import Point, lagrangian_curvature, point, reduced_hessian
-from twinfold.project.linalg import apply
 from twinfold.result import RESULTS
 
 

@@ -18,6 +18,7 @@ from twinfold._types import Level, Parameters, Scalar, State
 from twinfold.constraint.base import AbstractConstraint, residual_and_jacobian
 from twinfold.contain import contained
 from twinfold.field.learned import Frozen
+from twinfold.linalg import factorise, solve_general
 from twinfold.project.base import (
     AbstractProjection,
     Derivative,
@@ -28,7 +29,6 @@ from twinfold.project.base import (
     metric_root,
 )
 from twinfold.project.derivative import implicit, input_tangents
-from twinfold.project.linalg import factorise, solve_general
 from twinfold.result import RESULTS
 
 

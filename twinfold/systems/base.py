@@ -1,7 +1,8 @@
 """What a benchmark system is: its truth, what is assumed known of it, its invariants and its settings."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -36,3 +37,4 @@ class System:
     test: int
     long_test: int
     notes: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)  # p, where physics or constraint name it

@@ -7,8 +7,19 @@ import numpy as np
 
 
 @contextlib.contextmanager
-def progress_bar(total: int, label: str, show: bool) -> Iterator[Callable[..., None]]:
-    """A function `report(stage, done, loss, rate, failed)` that draws the state of a fit, or does nothing."""
+def progress_bar(total: int, label: str, show: bool | Callable[[float, str], None]) -> Iterator[Callable[..., None]]:
+    """A function `report(stage, done, loss, rate, failed)` that draws the state of a fit, or passes it on.
+
+    `show` may be a function of the fraction done and a line of text, for a display that others draw.
+    """
+    if callable(show):
+        told = show
+
+        def pass_on(stage: str, done: int, loss: np.ndarray, rate: np.ndarray, failed: int) -> None:
+            told(done / total, f"{stage}, loss {np.median(loss):.1e}" + (f", {failed} failed" if failed else ""))
+
+        yield pass_on
+        return
     if not show:
         yield lambda *_, **__: None
         return

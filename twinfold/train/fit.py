@@ -83,7 +83,7 @@ def fit(
     shooting: bool | None = None,
     train: Literal["all", "per_run"] = "all",
     checkpoint: str | Path | None = None,
-    progress: bool = True,
+    progress: bool | Callable[[float, str], None] = True,
     label: str = "",
 ) -> Fit:
     """Estimate the learned parts and unknown parameters of a twin from measured runs.
@@ -99,7 +99,7 @@ def fit(
       done where the state is not measured there.
     - `train`: `"all"`, or `"per_run"` to estimate only what belongs to single runs and keep the rest as it is.
     - `checkpoint`: a file; a fit that was killed goes on from it when called again.
-    - `progress`, `label`: the progress bar and its name.
+    - `progress`, `label`: the progress bar and its name; or a function that is told the fraction done and a line.
 
     **Returns:** a `Fit`. Ctrl-C returns the best so far.
     """

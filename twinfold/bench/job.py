@@ -1,0 +1,169 @@
+"""One cell of a table: a model of a system under a protocol, fitted from many seeds and measured at both horizons."""
+
+import dataclasses
+import hashlib
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twinfold.bench.contenders import Contender, Design, contender
+from twinfold.bench.misspecified import misspecified
+from twinfold.bench.problems import Amount, Data, few, full, make_data, problem
+from twinfold.bench.protocols import PARAMETERS, protocol
+from twinfold.data.dataset import Dataset
+from twinfold.evaluate.dtw import LONGEST
+from twinfold.evaluate.dtw import dtw as warped
+from twinfold.evaluate.floor import floor_of
+from twinfold.evaluate.metrics import Evaluation, evaluate
+from twinfold.evaluate.predict import Predictions, predict
+from twinfold.systems.base import System
+from twinfold.train.fit import Fit, fit
+from twinfold.train.prepare import prepare
+from twinfold.twin import Twin
+
+HORIZONS = ("train", "long")
+VALUES = 60_000_000  # numbers that are predicted at a time: one pass for most cells
+WARPED = 20  # trajectories of the long horizon that DTW is computed for: it takes milliseconds for each seed and each
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """All that decides the numbers of a cell but the seeds.
+
+    `soft` replaces the model's own weight of the constraint; `variant` is a misspecification (see `misspecified`),
+    `learned` whether its wrong parameters may be corrected by training; `floor`: the exact field in place of the
+    learned one.
+    """
+
+    system: str
+    model: str
+    protocol: str = "best"
+    fraction: float = 1.0
+    noise: float = 0.0
+    soft: float | None = None
+    variant: str = ""
+    learned: bool = False
+    floor: bool = False
+    quick: bool = False
+
+    @property
+    def key(self) -> str:
+        """A name for files: readable, and unique."""
+        settings = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return f"{self.system}-{self.model}-{self.protocol}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+
+    @property
+    def of(self) -> System:
+        """The system, as the model is told it is."""
+        known = problem(self.system)
+        return misspecified(known, self.variant, self.learned) if self.variant else known
+
+    @property
+    def contender(self) -> Contender:
+        return contender(self.model)
+
+    @property
+    def amount(self) -> Amount:
+        return few(problem(self.system)) if self.quick else full(problem(self.system))
+
+    @property
+    def trained(self) -> bool:
+        return self.contender.trained and not self.floor
+
+    def data(self, folder: Path) -> Data:
+        return make_data(self.system, self.amount, folder / "data", fraction=self.fraction, noise=self.noise)
+
+    def twin(self, data: Data) -> Twin:
+        """The model before it is fitted."""
+        scaled = protocol(self.protocol).scaled or self.model == "constant"
+        statistics = data.train.statistics(observed_states=True) if scaled else None
+        twin = self.contender.build(Design(self.of, PARAMETERS, statistics))
+        return floor_of(twin, problem(self.system).truth) if self.floor else twin
+
+
+def train(job: Job, seeds: tuple[int, ...], data: Data, checkpoint: Path | None, progress: Any) -> Fit:
+    """Fit the model of a job from all seeds."""
+    chosen = protocol(job.protocol, quick=job.quick)
+    return fit(
+        job.twin(data),
+        data.train,
+        valid=data.valid,
+        seeds=seeds,
+        method=chosen.methods(job.contender),
+        loss=chosen.loss(job.contender, job.soft),
+        checkpoint=checkpoint,
+        progress=progress,
+        label=f"{job.system} {job.model}",
+    )
+
+
+def restored(job: Job, seeds: tuple[int, ...], data: Data, leaves: list[np.ndarray], like: dict[str, Any]) -> Fit:
+    """The fit of a job from the parameters that it ended with."""
+    chosen = protocol(job.protocol, quick=job.quick)
+    _, problems, params = prepare(
+        job.twin(data),
+        data.train,
+        None,
+        seeds[:1],
+        chosen.loss(job.contender, job.soft),
+        None,
+        None,
+        "all",
+        chosen.methods(job.contender)[-1:],
+    )
+    structure = jax.tree.structure(params)
+    return Fit(
+        seeds=seeds,
+        scores=like["scores"],
+        failures={},
+        history={},
+        seconds=like["train_s"],
+        interrupted=False,
+        parameters=like["parameters"],
+        _params=jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves]),
+        _frozen=problems[0].frozen,
+    )
+
+
+def horizon_data(data: Data, horizon: str) -> Dataset:
+    """The test trajectories of a horizon."""
+    return data.test if horizon == "train" else data.long
+
+
+def measure_errors(job: Job, model: Twin | Fit, data: Data) -> tuple[dict[str, Evaluation], dict[str, float]]:
+    """Everything but DTW at both horizons, and the seconds that one trajectory takes, simulated beside the others."""
+    out, seconds = {}, {}
+    seeds = len(model.seeds) if isinstance(model, Fit) else 1
+    for horizon in HORIZONS:
+        runs = horizon_data(data, horizon)
+        measured = evaluate(model, runs, dtw=False, constraint=problem(job.system).constraint, values=VALUES)
+        if horizon == "train":
+            began = time.perf_counter()
+            predict(model, runs)  # compiled by now
+            seconds[horizon] = (time.perf_counter() - began) / (seeds * len(runs))
+        out[horizon] = measured
+    seconds["long"] = seconds["train"] * len(data.long.runs[0].ts) / len(data.test.runs[0].ts)
+    return out, seconds
+
+
+def measure_warping(model: Twin | Fit, data: Data) -> dict[str, np.ndarray]:
+    """DTW at both horizons: [S, R], on the first 1,000 samples of at most `WARPED` long trajectories."""
+    out = {}
+    for horizon in HORIZONS:
+        runs = horizon_data(data, horizon)
+        if horizon == "long":
+            runs = _first(runs, WARPED, LONGEST)
+        found: Predictions = predict(model, runs)
+        out[horizon] = warped(found.predicted, found.y, found.mask)
+    return out
+
+
+def _first(runs: Dataset, count: int, samples: int) -> Dataset:
+    chosen = runs.runs[:count]
+    ys = np.stack([np.asarray(run.y)[:samples] for run in chosen])
+    return Dataset.from_arrays(np.asarray(chosen[0].ts)[:samples], ys, output_names=runs.output_names)

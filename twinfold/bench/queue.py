@@ -1,0 +1,202 @@
+"""Many cells, in turn or in several processes: progress, time left, Ctrl-C, and no failure stops the rest."""
+
+import importlib.util
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from twinfold.bench.job import Job, measure_errors, measure_warping, restored, train
+from twinfold.bench.store import Store
+from twinfold.precision import enable_x64
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A job and the number of seeds that it is wanted with."""
+
+    job: Job
+    seeds: int
+
+
+@dataclass
+class Outcome:
+    """What became of a queue: how many cells were computed, which failed and why, and whether it was stopped."""
+
+    computed: int = 0
+    failed: dict[str, str] | None = None
+    interrupted: bool = False
+
+
+def finished(wanted: Wanted, store: Store) -> bool:
+    """Whether nothing is left to do for a cell (on this machine: DTW needs an extra)."""
+    if store.load(wanted.job, "errors", wanted.seeds) is None:
+        return False
+    return not _can_warp() or store.load(wanted.job, "dtw", wanted.seeds) is not None
+
+
+def _can_warp() -> bool:
+    return importlib.util.find_spec("dtaidistance") is not None
+
+
+def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
+    """Compute what a cell lacks: its fit, its errors, its DTW. Raises `KeyboardInterrupt` when the fit was stopped."""
+    enable_x64()
+    job, store = wanted.job, Store(folder)
+    data = job.data(folder)
+    seeds = tuple(range(wanted.seeds)) if job.trained else (0,)
+    if job.trained:
+        stored = store.load(job, "fit", wanted.seeds)
+        if stored is None:
+            checkpoint = store.path(job, f"checkpoint{wanted.seeds}")
+            model = train(job, seeds, data, checkpoint, progress)
+            if model.interrupted:
+                raise KeyboardInterrupt
+            store.save_fit(job, model)
+            checkpoint.unlink(missing_ok=True)
+        else:
+            facts, arrays = stored
+            seeds = tuple(facts["seeds"])
+            leaves = [arrays[f"leaf{index}"] for index in range(sum(name.startswith("leaf") for name in arrays))]
+            model = restored(job, seeds, data, leaves, facts | {"scores": arrays["scores"]})
+    else:
+        model = job.twin(data)
+    if store.load(job, "errors", wanted.seeds) is None:
+        found, seconds = measure_errors(job, model, data)
+        store.save_errors(job, seeds, found, seconds)
+    if _can_warp() and store.load(job, "dtw", wanted.seeds) is None:
+        store.save(job, "dtw", {"seeds": list(seeds)}, measure_warping(model, data))
+    store.clear_failure(job)
+
+
+def _guarded(wanted: Wanted, folder: Path, progress: Any = False) -> str | None:
+    """`complete`, with a failure as text."""
+    try:
+        complete(wanted, folder, progress)
+    except Exception as error:  # one failed cell is a line of the table, not the end of the others
+        reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        Store(folder).save_failure(wanted.job, reason)
+        return reason
+    return None
+
+
+def run_queue(
+    wanted: Sequence[Wanted],
+    folder: Path,
+    *,
+    workers: int = 1,
+    seconds: float | None = None,
+    tell: Callable[[str], None] = print,
+    show: bool = True,
+) -> Outcome:
+    """Complete all cells that are not finished.
+
+    **Arguments:** `wanted`; `folder` of the cells; `workers`, processes at a time; `seconds` after which no new cell is
+    begun; `tell`, receives a line for each cell; `show`, whether to draw a progress bar.
+    """
+    store = Store(folder)
+    todo = [each for each in _merged(wanted) if not finished(each, store)]
+    outcome = Outcome(failed={})
+    if not todo:
+        return outcome
+    for system in dict.fromkeys(each.job.system for each in todo):
+        first = next(each.job for each in todo if each.job.system == system)
+        first.data(folder)  # once, before several processes want it
+    run = _in_processes if workers > 1 else _in_turn
+    with _bar(len(todo), show) as bar:
+        try:
+            run(todo, folder, outcome, bar, tell, workers, seconds)
+        except KeyboardInterrupt:
+            outcome.interrupted = True
+    return outcome
+
+
+def _merged(wanted: Sequence[Wanted]) -> list[Wanted]:
+    """Each job once, with the most seeds that anyone wants."""
+    most: dict[Job, int] = {}
+    for each in wanted:
+        most[each.job] = max(each.seeds, most.get(each.job, 0))
+    return [Wanted(job, seeds) for job, seeds in most.items()]
+
+
+def _note(each: Wanted, reason: str | None, took: float, outcome: Outcome, tell: Callable[[str], None]) -> None:
+    name = f"{each.job.system} {each.job.model} {each.job.protocol}"
+    assert outcome.failed is not None
+    if reason is None:
+        outcome.computed += 1
+        tell(f"{name}: {took:.0f} s")
+    else:
+        outcome.failed[each.job.key] = reason
+        tell(f"{name} failed: {reason}")
+
+
+def _in_turn(
+    todo: list[Wanted], folder: Path, outcome: Outcome, bar: Any, tell: Any, workers: int, seconds: float | None
+) -> None:
+    del workers
+    started = time.perf_counter()
+    for each in todo:
+        if seconds is not None and time.perf_counter() - started > seconds:
+            outcome.interrupted = True
+            return
+        began = time.perf_counter()
+        label = f"{each.job.system} {each.job.model}"
+        bar(label, 0)
+        reason = _guarded(each, folder, lambda done, line, label=label: bar(f"{label}: {line}", 0))
+        _note(each, reason, time.perf_counter() - began, outcome, tell)
+        bar(label, 1)
+
+
+def _in_processes(
+    todo: list[Wanted], folder: Path, outcome: Outcome, bar: Any, tell: Any, workers: int, seconds: float | None
+) -> None:
+    started = time.perf_counter()
+    # Spawned, never forked: JAX has threads. One task a process would waste its imports; one process a worker does not.
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        waiting = list(todo)
+        running: dict[Any, tuple[Wanted, float]] = {}
+        try:
+            while waiting or running:
+                late = seconds is not None and time.perf_counter() - started > seconds
+                if late and waiting:
+                    outcome.interrupted = True
+                    waiting = []
+                while waiting and len(running) < workers:
+                    each = waiting.pop(0)
+                    running[pool.submit(_guarded, each, folder)] = (each, time.perf_counter())
+                done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+                for future in done:
+                    each, began = running.pop(future)
+                    error = future.exception()
+                    reason = f"{type(error).__name__}: {error}" if error else future.result()
+                    _note(each, reason, time.perf_counter() - began, outcome, tell)
+                    bar(f"{len(running)} running", 1)
+        except KeyboardInterrupt:
+            for process in (pool._processes or {}).values():
+                process.terminate()
+            raise
+
+
+class _bar:
+    """`bar(text, advance)`: an overall progress bar, or nothing."""
+
+    def __init__(self, total: int, show: bool):
+        self.total, self.show = total, show
+
+    def __enter__(self) -> Callable[[str, int], None]:
+        if not self.show:
+            return lambda text, advance: None
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        text = TextColumn("{task.description}")
+        self.bar = Progress(MofNCompleteColumn(), BarColumn(bar_width=20), TimeRemainingColumn(compact=True), text)
+        self.bar.start()
+        task = self.bar.add_task("", total=self.total)
+        return lambda text, advance: self.bar.update(task, description=text, advance=advance)
+
+    def __exit__(self, *error: object) -> None:
+        if self.show:
+            self.bar.stop()

@@ -1,0 +1,138 @@
+"""Finished cells, shared by all experiments: parameters and metrics of each, written once and as a whole.
+
+A cell has up to three parts, each a file of its own: `fit` (parameters), `errors` and `dtw`. What was finished on one
+machine can be completed on another.
+"""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from twinfold.bench.folder import versions
+from twinfold.bench.job import HORIZONS, Job
+from twinfold.evaluate.metrics import OVER_RUNS, Evaluation
+from twinfold.train.fit import Fit
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What is known of a job: metrics [S, R] by horizon and name, per-seed facts, and why it failed where it did."""
+
+    job: Job
+    seeds: tuple[int, ...]
+    facts: dict[str, Any]
+    metrics: dict[str, dict[str, np.ndarray]]
+    losses: np.ndarray  # final training loss, [S]
+
+    def by_seed(self, horizon: str, metric: str) -> np.ndarray:
+        """One number for each seed."""
+        return OVER_RUNS[metric](self.metrics[horizon][metric], axis=1)
+
+    def first(self, count: int) -> "Cell":
+        """Only the first `count` seeds; a model without seeds is left as it is."""
+        if len(self.seeds) <= count:
+            return self
+        metrics = {h: {name: values[:count] for name, values in each.items()} for h, each in self.metrics.items()}
+        return dataclasses.replace(self, seeds=self.seeds[:count], metrics=metrics, losses=self.losses[:count])
+
+
+class Store:
+    """The folder of finished cells."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        (folder / "cells").mkdir(parents=True, exist_ok=True)
+
+    def path(self, job: Job, part: str) -> Path:
+        return self.folder / "cells" / f"{job.key}.{part}.npz"
+
+    def save(self, job: Job, part: str, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
+        """Write one part of a cell; an interrupted write leaves nothing behind."""
+        header = json.dumps({"job": dataclasses.asdict(job), "versions": versions(), **facts})
+        path = self.path(job, part)
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
+        with unfinished.open("wb") as file:
+            np.savez_compressed(file, header=np.array(header), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+
+    def load(self, job: Job, part: str, seeds: int) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
+        """One part of a cell, if it is there, readable, and has at least as many seeds."""
+        path = self.path(job, part)
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in stored.files}
+        except (FileNotFoundError, ValueError, EOFError, BadZipFile, OSError):
+            return None
+        facts = json.loads(str(arrays.pop("header")))
+        return (facts, arrays) if len(facts["seeds"]) >= seeds or not job.trained else None
+
+    def save_fit(self, job: Job, fit: Fit) -> None:
+        """The parameters that a fit ended with, and its last training loss."""
+        import jax
+
+        leaves = jax.tree.leaves(fit._params)
+        losses = fit.history["loss"]
+        facts = {
+            "seeds": list(fit.seeds),
+            "parameters": fit.parameters,
+            "train_s": fit.seconds,
+            "failed_seeds": {str(seed): reason for seed, reason in fit.failures.items()},
+            "device": jax.devices()[0].device_kind,
+        }
+        arrays = {f"leaf{index}": np.asarray(leaf) for index, leaf in enumerate(leaves)}
+        arrays |= {"scores": fit.scores, "losses": losses[-1], "history": losses.astype(np.float32)}
+        self.save(job, "fit", facts, arrays)
+
+    def save_errors(self, job: Job, seeds: tuple[int, ...], found: dict[str, Evaluation], seconds: dict) -> None:
+        """Metrics of every seed and run, and the reasons of the failures (of each kind, the first few)."""
+        reasons = {
+            horizon: [f"seed {seed}, run {run}: {why}" for (seed, run), why in list(each.reasons.items())[:5]]
+            for horizon, each in found.items()
+        }
+        arrays = {
+            f"{horizon}.{name}": np.asarray(values, np.float64 if name != "failed" else bool)
+            for horizon, each in found.items()
+            for name, values in each.metrics.items()
+            if name != "dtw"
+        }
+        self.save(job, "errors", {"seeds": list(seeds), "infer_s": seconds, "reasons": reasons}, arrays)
+
+    def save_failure(self, job: Job, reason: str) -> None:
+        """Why a cell could not be computed: shown in the tables, tried again next time."""
+        path = self.path(job, "failed").with_suffix(".txt")
+        path.write_text(reason, encoding="utf-8")
+
+    def failure(self, job: Job) -> str | None:
+        path = self.path(job, "failed").with_suffix(".txt")
+        return path.read_text(encoding="utf-8") if path.exists() else None
+
+    def clear_failure(self, job: Job) -> None:
+        self.path(job, "failed").with_suffix(".txt").unlink(missing_ok=True)
+
+    def cell(self, job: Job, seeds: int) -> Cell | None:
+        """All that is known of a job with (at least) so many seeds; None where it has not been measured."""
+        errors = self.load(job, "errors", seeds)
+        if errors is None:
+            return None
+        facts, arrays = errors
+        metrics: dict[str, dict[str, np.ndarray]] = {horizon: {} for horizon in HORIZONS}
+        for name, values in arrays.items():
+            horizon, metric = name.split(".", 1)
+            metrics[horizon][metric] = values
+        warping = self.load(job, "dtw", seeds)
+        for horizon in HORIZONS:
+            shape = metrics[horizon]["mae"].shape
+            metrics[horizon]["dtw"] = np.full(shape, np.nan) if warping is None else warping[1][horizon]
+        losses = np.full(len(facts["seeds"]), np.nan)
+        fitted = self.load(job, "fit", seeds)
+        if fitted is not None:
+            facts = facts | {k: v for k, v in fitted[0].items() if k not in ("job", "seeds")}
+            losses = fitted[1]["losses"]
+        return Cell(job, tuple(facts["seeds"]), facts, metrics, losses).first(seeds)

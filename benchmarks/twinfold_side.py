@@ -1,14 +1,12 @@
 """twinfold as a user gets it: a twin, rolled out, without and with the robust projection; and many seeds at once."""
 
 import time
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from benchmarks.jax_step import training_task, with_weights
 from benchmarks.work import DT, RATE, SEEDS, STATES, STEPS, WIDTH, Task, Work
-from twinfold.cores import use_cores
 from twinfold.data.dataset import Dataset
 from twinfold.field.residual import MLP
 from twinfold.models import node, pnode
@@ -18,7 +16,7 @@ from twinfold.train.gradient import Adam
 from twinfold.train.loss import Loss
 from twinfold.train.prepare import prepare
 from twinfold.train.seeds import begin_stage, run_epochs
-from twinfold.train.spread import on_all, over_devices
+from twinfold.train.shares import in_shares, shares_for
 from twinfold.twin import Twin
 
 
@@ -53,7 +51,6 @@ def one_seed(work: Work) -> Task:
 
 def many_seeds(work: Work) -> Task:
     """The same for all seeds, in one compiled program, over all cores."""
-    use_cores()
     return _epoch(work, SEEDS)
 
 
@@ -66,15 +63,19 @@ def _epoch(work: Work, seeds: int) -> Task:
     _, (problem,), params = prepare(twin, data, None, names, Loss(), None, None, "all", (method,))
     unscored = jnp.full(seeds, jnp.inf, problem.batch.y.dtype)
     state = begin_stage(problem, method, params, unscored, jnp.zeros(seeds, bool))
-    keys, one = on_all(jax.vmap(jax.random.key)(jnp.array(names)), over_devices(seeds)), jnp.array(1)
-    jitted: Any = run_epochs  # `filter_jit` hides its type
+    keys, one = jax.vmap(jax.random.key)(jnp.array(names)), jnp.array(1)
+    shares, own = shares_for(seeds, None), (state, keys)
+
+    def advance(own: tuple) -> tuple:
+        seeds, keys = own
+        return run_epochs(problem, method, seeds, keys, one)
+
     began = time.perf_counter()
-    compiled = jitted.lower(problem, method, state, keys, one).compile()
-    seconds = time.perf_counter() - began
-    _, record = compiled(problem, method, state, keys, one)
+    _, record = jax.block_until_ready(in_shares(advance, own, shares, together=False))
+    seconds = time.perf_counter() - began  # with one epoch in turn, which is not worth telling apart
     assert problem.batch.y.dtype == work.x0.dtype
 
     def step() -> object:
-        return jax.block_until_ready(compiled(problem, method, state, keys, one))
+        return jax.block_until_ready(in_shares(advance, own, shares, together=True))
 
     return Task(step, seconds, float(record.loss[0, 0]), None, "and the score of the new weights")

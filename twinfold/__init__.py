@@ -3,7 +3,6 @@
 from twinfold._version import __version__
 from twinfold.cell import Cell
 from twinfold.constraint.base import AbstractConstraint, Conserved, Constraint, Stack, Unconstrained
-from twinfold.cores import use_cores
 from twinfold.data.batch import Batch
 from twinfold.data.dataset import Dataset
 from twinfold.data.run import Run
@@ -89,5 +88,4 @@ __all__ = [
     "pnode",
     "predict",
     "rollout",
-    "use_cores",
 ]

@@ -3,12 +3,11 @@
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-
-from twinfold.cores import available_cores
 
 # The factorisations in training are small: threads of the linear algebra library cost more than they bring, most of all
 # where the cores have other work. It reads this when it is loaded, which JAX does when it first needs it.
@@ -122,10 +121,90 @@ def demo(
         raise typer.Exit(1)
 
 
+def _names(typed: str | None, check: Callable[[str], object]) -> tuple[str, ...] | None:
+    """A list of names separated by commas, each known to `check`."""
+    if typed is None:
+        return None
+    names = tuple(name.strip() for name in typed.split(",") if name.strip())
+    for name in names:
+        try:
+            check(name)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return names
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="An experiment; `list` shows them, `all` runs them one after the other.")],
+    systems: Annotated[str | None, typer.Option(help="Systems, separated by commas; all when left out.")] = None,
+    models: Annotated[str | None, typer.Option(help="Models, separated by commas; all when left out.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each model; the experiment's own number.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="`paper`, `best`, or both: `paper,best`.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look, within three minutes.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder; all experiments in it share their finished cells.")] = Path(
+        "runs/bench"
+    ),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on in a folder that holds this run already.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Cells computed at a time, each in a process.")] = 1,
+    minutes: Annotated[float | None, typer.Option(help="Begin no further cell after so many minutes.")] = None,
+) -> None:
+    """Run an experiment of the paper, or one that it only wishes for, and write its tables, figures and report.
+
+    A run that was stopped, or killed, goes on with --resume; finished cells are never computed again.
+    """
+    from rich.console import Console
+
+    from twinfold.bench.contenders import contender
+    from twinfold.bench.experiment import Options, run_experiment
+    from twinfold.bench.experiments.registry import EXPERIMENTS, experiment
+    from twinfold.bench.folder import OtherConfiguration
+    from twinfold.bench.problems import problem
+    from twinfold.bench.protocols import protocol as known_protocol
+    from twinfold.precision import enable_x64
+
+    console = Console(highlight=False)
+    if name == "list":
+        for each in EXPERIMENTS.values():
+            console.print(f"[bold]{each.name}[/]  {each.about}", soft_wrap=True)
+        return
+    chosen = list(EXPERIMENTS) if name == "all" else list(_names(name, experiment) or ())
+    options = Options(
+        systems=_names(systems, problem),
+        models=_names(models, contender),
+        seeds=seeds,
+        protocols=_names(protocol, known_protocol),
+        quick=quick,
+    )
+    enable_x64()
+    stopped = False
+    for each in chosen:
+        try:
+            page, outcome = run_experiment(
+                experiment(each),
+                options,
+                out if not quick else out.with_name(f"{out.name}-quick"),
+                command=shlex.join(["twinfold", *sys.argv[1:]]),
+                resume=resume,
+                workers=workers,
+                seconds=None if minutes is None else 60 * minutes,
+                tell=lambda line: console.print(line, markup=False),
+                show=console.is_terminal,
+            )
+        except (OtherConfiguration, ImportError) as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(2) from None
+        console.print(f"{each}: {outcome.computed} cells computed, {len(outcome.failed)} failed", markup=False)
+        console.print(f"Report: [bold]{page}[/]", soft_wrap=True)
+        stopped = stopped or outcome.interrupted
+        if outcome.interrupted:
+            console.print("Not finished: the same command with --resume goes on from here.")
+            break
+    raise typer.Exit(130 if stopped else 0)
+
+
 def main() -> None:
     """Entry point of the `twinfold` command."""
-    # Seeds spread over all cores. As a variable, which JAX reads when it starts: `--help` need not import it.
-    os.environ.setdefault("JAX_NUM_CPU_DEVICES", str(available_cores()))
     app()
 
 

@@ -49,9 +49,9 @@ STYLE = {
 
 
 def save(figure: "Figure", path: str | Path, *, dpi: int = 150) -> None:
-    """Write a figure as a PNG file."""
-    with _matplotlib().rc_context(STYLE):
-        figure.savefig(path, dpi=dpi, format="png")
+    """Write a figure, as PNG or as what the ending of `path` says."""
+    with matplotlib_of().rc_context(STYLE):
+        figure.savefig(path, dpi=dpi, format=Path(path).suffix.lstrip(".") or "png")
 
 
 def trajectories(
@@ -72,8 +72,8 @@ def trajectories(
     first = next(iter(predictions.values()))
     outputs, ts = first.y.shape[-1], first.ts[run, : first.length[run]]
     names = names or [f"y{index}" for index in range(outputs)]
-    with _matplotlib().rc_context(STYLE):
-        figure, axes = _grid(outputs, 1, width=9.5, height=1.75, sharex=True)
+    with matplotlib_of().rc_context(STYLE):
+        figure, axes = grid_of(outputs, 1, width=9.5, height=1.75, sharex=True)
         for index, axis in enumerate(axes):
             measured = np.where(first.mask[run], first.y[run], np.nan)[: len(ts), index]
             axis.plot(ts, measured, color=INK, linewidth=5.5, alpha=0.2, label="truth")
@@ -104,10 +104,10 @@ def phase(
     a, b = outputs
     count = first.length[run]
     measured = np.where(first.mask[run], first.y[run], np.nan)[:count]
-    with _matplotlib().rc_context(STYLE):
+    with matplotlib_of().rc_context(STYLE):
         columns = min(len(predictions), 4)
         rows = -(-len(predictions) // columns)
-        figure, axes = _grid(rows, columns, width=3.0 * columns, height=3.1, sharex=True, sharey=True)
+        figure, axes = grid_of(rows, columns, width=3.0 * columns, height=3.1, sharex=True, sharey=True)
         for axis, (model, each), colour in zip(axes, predictions.items(), COLOURS, strict=False):
             values = each.predicted[(seeds or {}).get(model, 0), run, :count]
             axis.plot(measured[:, a], measured[:, b], color=INK, linewidth=3.6, alpha=0.25, label="truth")
@@ -164,10 +164,10 @@ def training(histories: Mapping[str, Mapping[str, np.ndarray]], *, stages: Seque
 
     **Arguments:** `histories`, the `Fit.history` of each model; `stages`, the names of the training stages.
     """
-    with _matplotlib().rc_context(STYLE):
+    with matplotlib_of().rc_context(STYLE):
         columns = min(len(histories), 2)
         rows = -(-len(histories) // columns)
-        figure, axes = _grid(rows, columns, width=4.75 * columns, height=2.5, sharex=True, sharey=True)
+        figure, axes = grid_of(rows, columns, width=4.75 * columns, height=2.5, sharex=True, sharey=True)
         for axis, (model, history), colour in zip(axes, histories.items(), COLOURS, strict=False):
             _training_panel(axis, model, history, colour)
         figure.supxlabel(
@@ -197,8 +197,8 @@ def _bands(
     trained: float | None,
     time: str,
 ) -> "Figure":
-    with _matplotlib().rc_context(STYLE):
-        figure, (axis,) = _grid(1, 1, width=9.5, height=3.9)
+    with matplotlib_of().rc_context(STYLE):
+        figure, (axis,) = grid_of(1, 1, width=9.5, height=3.9)
         for (model, values), colour, dash in zip(curves.items(), COLOURS, DASHES, strict=False):
             low, middle, high = _quantiles(values)
             axis.fill_between(ts, low, high, color=colour, alpha=0.13, linewidth=0)
@@ -275,10 +275,10 @@ def _legend(figure: "Figure", axis: "Axes", *, colour: str | None = None) -> Non
                 line.set_color(colour)
 
 
-def _grid(
+def grid_of(
     rows: int, columns: int, *, width: float, height: float, sharex: bool = False, sharey: bool = False
 ) -> "tuple[Figure, list[Axes]]":
-    _matplotlib()
+    matplotlib_of()
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height * rows + 0.6), layout="constrained")
@@ -286,7 +286,7 @@ def _grid(
     return figure, list(axes.ravel())
 
 
-def _matplotlib() -> Any:
+def matplotlib_of() -> Any:
     try:
         import matplotlib
     except ImportError as error:

@@ -29,11 +29,12 @@ def versions() -> dict[str, str]:
     return {"twinfold": __version__, **found, "python": platform.python_version(), "machine": machine}
 
 
-def open_folder(path: Path, settings: dict[str, Any], command: str, *, force: bool) -> bool:
+def open_folder(path: Path, settings: dict[str, Any], command: str, *, force: bool, resume: bool | None = None) -> bool:
     """Make the folder of a run, or go on in it.
 
     **Arguments:** `path`; `settings`, all that decides the numbers; `command`, as typed; `force`: start over in a
-    folder of another configuration (its files are replaced).
+    folder of another configuration (its files are replaced); `resume`: whether to go on in a folder of this one (None:
+    go on, and hold on to JAX's version too, since fits stand half-done in it).
 
     **Returns:** whether an earlier run of this configuration is continued. **Raises:** `OtherConfiguration`.
     """
@@ -41,18 +42,20 @@ def open_folder(path: Path, settings: dict[str, Any], command: str, *, force: bo
     continued = False
     if path.exists() and any(path.iterdir()):
         stored = _read(path)
-        different = _differences(stored, config)
+        different = _differences(stored, config, DECISIVE if resume is None else DECISIVE[:1])
+        if resume is False and not different:
+            raise OtherConfiguration(f"{path} holds this run already. Give --resume to go on in it, or another --out.")
         if different and not force:
             lines = "\n".join(f"  {name}: {old} there, {new} now" for name, old, new in different)
             raise OtherConfiguration(
                 f"{path} belongs to a run of another configuration:\n{lines}\n"
-                "Give another folder with --out, or --force to replace that run."
+                "Give another folder with --out" + (", or --force to replace that run." if resume is None else ".")
             )
         if force:
             for checkpoint in (path / "fits").glob("*.npz"):
                 checkpoint.unlink()
         continued = not different and not force
-    (path / "fits").mkdir(parents=True, exist_ok=True)
+    path.mkdir(parents=True, exist_ok=True)
     write_text(path / CONFIG, json.dumps(config, indent=2) + "\n")
     return continued
 
@@ -91,9 +94,11 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _differences(stored: dict[str, Any], config: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    old = stored["settings"] | {name: stored["versions"].get(name) for name in DECISIVE}
-    new = json.loads(json.dumps(config["settings"])) | {name: config["versions"][name] for name in DECISIVE}
+def _differences(
+    stored: dict[str, Any], config: dict[str, Any], decisive: tuple[str, ...]
+) -> list[tuple[str, Any, Any]]:
+    old = stored["settings"] | {name: stored["versions"].get(name) for name in decisive}
+    new = json.loads(json.dumps(config["settings"])) | {name: config["versions"][name] for name in decisive}
     return [(name, old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)]
 
 

@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twinfold._version import __version__
 from twinfold.bench.contenders import Contender, Design, contender
 from twinfold.bench.misspecified import misspecified
-from twinfold.bench.problems import Amount, Data, few, full, make_data, problem
-from twinfold.bench.protocols import PARAMETERS, protocol
+from twinfold.bench.problems import SAME, Amount, Data, few, full, make_data, problem
+from twinfold.bench.protocols import PARAMETERS, describe_stages, protocol
 from twinfold.data.dataset import Dataset
 from twinfold.evaluate.dtw import LONGEST
 from twinfold.evaluate.dtw import dtw as warped
@@ -28,7 +29,7 @@ from twinfold.twin import Twin
 
 HORIZONS = ("train", "long")
 VALUES = 60_000_000  # numbers that are predicted at a time: one pass for most cells
-WARPED = 20  # trajectories of the long horizon that DTW is computed for: it takes milliseconds for each seed and each
+WARPED = 10  # trajectories of the long horizon that DTW is computed for: it takes milliseconds for each seed and each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,9 +54,14 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A name for files: readable, and unique."""
-        settings = json.dumps(dataclasses.asdict(self), sort_keys=True)
-        return f"{self.system}-{self.model}-{self.protocol}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+        """A name for files: readable, and of this job under these protocols and this version alone."""
+        trained = describe_stages(protocol(self.protocol, quick=self.quick)) if self.trained else ""
+        own = (self.contender.soft, self.contender.collocation)
+        plain = self.trained and not self.variant and self.soft is None
+        model = SAME.get((self.system, self.model), self.model) if plain else self.model
+        fields = dataclasses.asdict(self) | {"model": model}
+        settings = json.dumps([fields, PARAMETERS, trained, own, __version__], sort_keys=True)
+        return f"{self.system}-{model}-{self.protocol}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 
     @property
     def of(self) -> System:
@@ -86,7 +92,9 @@ class Job:
         return floor_of(twin, problem(self.system).truth) if self.floor else twin
 
 
-def train(job: Job, seeds: tuple[int, ...], data: Data, checkpoint: Path | None, progress: Any) -> Fit:
+def train(
+    job: Job, seeds: tuple[int, ...], data: Data, checkpoint: Path | None, progress: Any, cores: int | None
+) -> Fit:
     """Fit the model of a job from all seeds."""
     chosen = protocol(job.protocol, quick=job.quick)
     return fit(
@@ -99,6 +107,7 @@ def train(job: Job, seeds: tuple[int, ...], data: Data, checkpoint: Path | None,
         checkpoint=checkpoint,
         progress=progress,
         label=f"{job.system} {job.model}",
+        cores=cores,
     )
 
 

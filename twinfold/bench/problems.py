@@ -33,6 +33,12 @@ DEGENERATE = {
     "rigid_body_inertia": "the known physics has the second moment of inertia 20 % too large.",
 }
 ALL = (*SYSTEMS, *INFORMATIVE)
+# Where nothing is known a grey box is a black box: the same twin, weight for weight, is not trained twice.
+SAME = {
+    ("rigid_body", "hrpinn"): "node",
+    ("rigid_body", "phrpinn_fast"): "pnode_fast",
+    ("rigid_body", "phrpinn_robust"): "pnode_robust",
+}
 
 
 @functools.cache

@@ -10,8 +10,8 @@ from twinfold.train.levenberg import LevenbergMarquardt
 from twinfold.train.loss import Loss
 from twinfold.train.method import AbstractMethod
 
-PARAMETERS = 600  # weights of each model, within 10 %
-BATCH = 6  # trajectories in a minibatch of the paper's protocol, which does not give it: 2,500 updates in 500 epochs
+PARAMETERS = 300  # weights of each model, within 10 %
+BATCH = 10  # trajectories in a minibatch of the paper's protocol, which does not give it: 1,500 updates
 SHORT = 11  # samples in the windows of the first stages
 
 
@@ -49,10 +49,10 @@ PROTOCOLS = {
     "best": Protocol(
         stages=(
             Adam(200, rate=1e-2, window=SHORT),
-            LevenbergMarquardt(60, window=SHORT),
-            LevenbergMarquardt(60),
+            LevenbergMarquardt(40, window=SHORT),
+            LevenbergMarquardt(100),
         ),
-        whole=(Adam(1000, rate=1e-2), LevenbergMarquardt(120)),
+        whole=(Adam(1000, rate=1e-2), LevenbergMarquardt(100)),
         scaled=True,
     ),
 }
@@ -72,3 +72,13 @@ def protocol(name: str, *, quick: bool = False) -> Protocol:
     if name not in PROTOCOLS:
         raise ValueError(f"there is no protocol {unknown_name(name, PROTOCOLS)}")
     return (QUICK if quick else PROTOCOLS)[name]
+
+
+def describe_stages(chosen: Protocol) -> list[str]:
+    """The stages in words: what a fit depends on."""
+    batch = {method.name: getattr(method, "batch_size", None) for method in (*chosen.stages, *chosen.whole)}
+    return [
+        f"{kind}: {method.name}, {method.epochs} epochs, window {method.window}, batch {batch[method.name]}"
+        for kind, methods in (("rolled out", chosen.stages), ("whole runs", chosen.whole))
+        for method in methods
+    ] + [f"units {'of the data' if chosen.scaled else 'raw'}, l2 {chosen.l2:g}"]

@@ -5,7 +5,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ class Outcome:
     """What became of a queue: how many cells were computed, which failed and why, and whether it was stopped."""
 
     computed: int = 0
-    failed: dict[str, str] | None = None
+    failed: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
 
 
@@ -42,7 +42,7 @@ def _can_warp() -> bool:
     return importlib.util.find_spec("dtaidistance") is not None
 
 
-def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
+def complete(wanted: Wanted, folder: Path, progress: Any = False, cores: int | None = None) -> None:
     """Compute what a cell lacks: its fit, its errors, its DTW. Raises `KeyboardInterrupt` when the fit was stopped."""
     enable_x64()
     job, store = wanted.job, Store(folder)
@@ -52,7 +52,7 @@ def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
         stored = store.load(job, "fit", wanted.seeds)
         if stored is None:
             checkpoint = store.path(job, f"checkpoint{wanted.seeds}")
-            model = train(job, seeds, data, checkpoint, progress)
+            model = train(job, seeds, data, checkpoint, progress, cores)
             if model.interrupted:
                 raise KeyboardInterrupt
             store.save_fit(job, model)
@@ -72,10 +72,10 @@ def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
     store.clear_failure(job)
 
 
-def _guarded(wanted: Wanted, folder: Path, progress: Any = False) -> str | None:
+def _guarded(wanted: Wanted, folder: Path, progress: Any = False, cores: int | None = None) -> str | None:
     """`complete`, with a failure as text."""
     try:
-        complete(wanted, folder, progress)
+        complete(wanted, folder, progress, cores)
     except Exception as error:  # one failed cell is a line of the table, not the end of the others
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         Store(folder).save_failure(wanted.job, reason)
@@ -99,7 +99,7 @@ def run_queue(
     """
     store = Store(folder)
     todo = [each for each in _merged(wanted) if not finished(each, store)]
-    outcome = Outcome(failed={})
+    outcome = Outcome()
     if not todo:
         return outcome
     for system in dict.fromkeys(each.job.system for each in todo):
@@ -115,16 +115,17 @@ def run_queue(
 
 
 def _merged(wanted: Sequence[Wanted]) -> list[Wanted]:
-    """Each job once, with the most seeds that anyone wants."""
-    most: dict[Job, int] = {}
+    """Each cell once, with the most seeds that anyone wants."""
+    most: dict[str, Wanted] = {}
     for each in wanted:
-        most[each.job] = max(each.seeds, most.get(each.job, 0))
-    return [Wanted(job, seeds) for job, seeds in most.items()]
+        seen = most.get(each.job.key)
+        if seen is None or each.seeds > seen.seeds:
+            most[each.job.key] = each
+    return list(most.values())
 
 
 def _note(each: Wanted, reason: str | None, took: float, outcome: Outcome, tell: Callable[[str], None]) -> None:
     name = f"{each.job.system} {each.job.model} {each.job.protocol}"
-    assert outcome.failed is not None
     if reason is None:
         outcome.computed += 1
         tell(f"{name}: {took:.0f} s")
@@ -150,13 +151,20 @@ def _in_turn(
         bar(label, 1)
 
 
+def _cost(wanted: Wanted) -> float:
+    """Roughly how long a cell takes, beside others."""
+    job = wanted.job
+    steps = job.amount.long_horizon / job.of.dt * job.of.substeps
+    return steps * (4.0 if job.model.endswith("robust") else 1.0) * (1.0 if job.trained else 0.01)
+
+
 def _in_processes(
     todo: list[Wanted], folder: Path, outcome: Outcome, bar: Any, tell: Any, workers: int, seconds: float | None
 ) -> None:
     started = time.perf_counter()
     # Spawned, never forked: JAX has threads. One task a process would waste its imports; one process a worker does not.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        waiting = list(todo)
+        waiting = sorted(todo, key=_cost, reverse=True)  # the longest first, so that none is left alone at the end
         running: dict[Any, tuple[Wanted, float]] = {}
         try:
             while waiting or running:
@@ -166,7 +174,7 @@ def _in_processes(
                     waiting = []
                 while waiting and len(running) < workers:
                     each = waiting.pop(0)
-                    running[pool.submit(_guarded, each, folder)] = (each, time.perf_counter())
+                    running[pool.submit(_guarded, each, folder, cores=1)] = (each, time.perf_counter())
                 done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 for future in done:
                     each, began = running.pop(future)

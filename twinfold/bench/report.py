@@ -1,6 +1,5 @@
 """What a demonstration leaves behind: figures, tables, and one page that needs nothing from the network."""
 
-import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,45 +11,9 @@ from twinfold import plot
 from twinfold.bench.demo import Results, stages
 from twinfold.bench.describe import describe
 from twinfold.bench.folder import CONFIG, write_csv, write_lines, write_text
+from twinfold.bench.page import figure, page, pairs, text
 from twinfold.bench.summary import Line, in_words, metric_rows, reasons, summary_rows, table
 
-STYLE = """
-:root { --ink: #1f2430; --soft: #5c6370; --line: #e3e6eb; --pale: #f6f7f9; --accent: #0072b2; }
-* { box-sizing: border-box; }
-body { margin: 0; font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif;
-  color: var(--ink); background: #fff; }
-main { max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-header p { margin: 0 0 .3rem; }
-h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; }
-h2 { font-size: 1.2rem; margin: 2.6rem 0 .7rem; padding-top: .9rem; border-top: 1px solid var(--line); }
-p, li { max-width: 46rem; }
-.soft, figcaption, footer { color: var(--soft); font-size: .92rem; }
-ul.words { list-style: none; margin: 1.6rem 0 0; padding: .9rem 1.2rem; background: var(--pale);
-  border-left: 4px solid var(--accent); border-radius: 4px; }
-ul.words li { margin: .35rem 0; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { padding: .42rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }
-th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
-thead th { border-bottom: 2px solid var(--ink); font-size: .95rem; }
-tbody th { font-weight: 600; }
-tr.sub th { font-weight: 400; color: var(--soft); padding-left: 1.6rem; }
-tr.sub td { color: var(--soft); }
-td.best { font-weight: 700; color: var(--accent); }
-.plain th, .plain td { text-align: left; white-space: normal; vertical-align: top; overflow-wrap: anywhere; }
-.plain th { width: 12rem; font-weight: 600; }
-figure { margin: 1rem 0 0; }
-figure img { display: block; width: 100%; min-width: 36rem; height: auto; }
-pre, code { font: .88rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
-pre { background: var(--pale); padding: .8rem 1rem; border-radius: 4px; overflow-x: auto; margin: .6rem 0; }
-@media (max-width: 40rem) {
-  body { font-size: 15px; }
-  main { padding: 1.4rem .9rem 3rem; }
-  h1 { font-size: 1.5rem; }
-  th, td { padding: .4rem .5rem; font-size: .86rem; }
-  .plain th { width: 7.5rem; }
-}
-"""
 SUB = ("± over seeds", "median", "floor", "DTW", "largest")  # lines that belong to the one above them
 COLUMNS = """MAE is the mean absolute error over all states: mean, standard deviation and median over seeds. The floor
 is the error of the exact field under the same integrator, step and projection: a model below it has learned the
@@ -66,9 +29,9 @@ def write_report(results: Results, out: Path) -> Path:
     write_csv(out / "summary.csv", summary_rows(results))
     figures = draw(results, out) if results.outcomes else []
     config = json.loads((out / CONFIG).read_text(encoding="utf-8"))
-    page = out / "report.html"
-    write_text(page, _page(results, config, figures))
-    return page
+    path = out / "report.html"
+    write_text(path, _page(results, config, figures))
+    return path
 
 
 def draw(results: Results, out: Path) -> list[tuple[str, str, str]]:
@@ -124,8 +87,8 @@ def draw(results: Results, out: Path) -> list[tuple[str, str, str]]:
             lambda: plot.training(histories, stages=[_stage(method) for method in stages(results.settings)]),
         ),
     ]
-    for file, _, _, figure in jobs:
-        plot.save(figure(), out / file)
+    for file, _, _, drawn in jobs:
+        plot.save(drawn(), out / file)
     return [(file, title, caption) for file, title, caption, _ in jobs]
 
 
@@ -140,66 +103,48 @@ def _page(results: Results, config: dict[str, Any], figures: list[tuple[str, str
     failed = reasons(results)
     parts = [
         f"<header><p class='soft'>twinfold demo · {config['versions']['twinfold']}</p>",
-        f"<h1>{_text(system.title)}: {len(results.outcomes)} models of one system</h1>",
-        f"<p>{_text(known)}</p></header>",
-        "<ul class='words'>" + "".join(f"<li>{_text(line)}</li>" for line in in_words(results)) + "</ul>",
+        f"<h1>{text(system.title)}: {len(results.outcomes)} models of one system</h1>",
+        f"<p>{text(known)}</p></header>",
+        "<ul class='words'>" + "".join(f"<li>{text(line)}</li>" for line in in_words(results)) + "</ul>",
     ]
     if results.outcomes:
         parts += [
             "<h2>Results</h2>",
             f"<div class='scroll'>{_table([o.title for o in results.outcomes], table(results))}</div>",
-            f"<p class='soft'>{_text(' '.join(COLUMNS.split()))}</p>",
+            f"<p class='soft'>{text(' '.join(COLUMNS.split()))}</p>",
         ]
-    for file, title, caption in figures:
-        parts.append(
-            f"<h2>{_text(title)}</h2><figure><div class='scroll'><img src='{file}' alt='{_text(title)}'></div>"
-            f"<figcaption>{_text(caption)}</figcaption></figure>"
-        )
+    parts += [figure(*each) for each in figures]
     if failed:
-        parts.append("<h2>Failures</h2>" + _pairs(failed))
+        parts.append("<h2>Failures</h2>" + pairs(failed))
     parts += [
         "<h2>The system</h2>",
-        f"<pre>{_text(chr(10).join(equations))}</pre><p class='soft'>{_text(system.notes)}</p>",
+        f"<pre>{text(chr(10).join(equations))}</pre><p class='soft'>{text(system.notes)}</p>",
         "<h2>Settings</h2>",
-        _pairs([(name, _value(value)) for name, value in config["settings"].items()]),
+        pairs([(name, _value(value)) for name, value in config["settings"].items()]),
         "<h2>Time</h2>",
         "<p class='soft'>Fit and evaluation together, in this call: a model that was fitted before only loads.</p>",
-        _pairs([(part, f"{seconds:.1f} s") for part, seconds in results.seconds.items()]),
+        pairs([(part, f"{seconds:.1f} s") for part, seconds in results.seconds.items()]),
         "<h2>Versions and command</h2>",
-        _pairs(list(config["versions"].items())),
-        f"<pre>{_text(config['command'])}</pre>",
+        pairs(list(config["versions"].items())),
+        f"<pre>{text(config['command'])}</pre>",
         "<footer>Every number of this page is in <code>metrics.jsonl</code> (one line for each model, horizon, seed "
         "and run) and <code>summary.csv</code>; the configuration is in <code>config.json</code>.</footer>",
     ]
-    return (
-        "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>twinfold demo: {_text(system.title)}</title><style>{STYLE}</style></head>"
-        f"<body><main>{''.join(parts)}</main></body></html>\n"
-    )
+    return page(f"twinfold demo: {system.title}", parts)
 
 
 def _table(titles: list[str], lines: list[Line]) -> str:
-    head = "".join(f"<th scope='col'>{_text(title)}</th>" for title in titles)
+    head = "".join(f"<th scope='col'>{text(title)}</th>" for title in titles)
     body = []
     for line in lines:
         cells = "".join(
-            f"<td{' class=best' if index == line.best else ''}>{_text(cell)}</td>"
+            f"<td{' class=best' if index == line.best else ''}>{text(cell)}</td>"
             for index, cell in enumerate(line.cells)
         )
         kind = " class='sub'" if line.label in SUB else ""
-        body.append(f"<tr{kind}><th scope='row'>{_text(line.label)}</th>{cells}</tr>")
+        body.append(f"<tr{kind}><th scope='row'>{text(line.label)}</th>{cells}</tr>")
     return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-
-
-def _pairs(pairs: list[tuple[str, str]]) -> str:
-    rows = "".join(f"<tr><th scope='row'>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in pairs)
-    return f"<table class='plain'><tbody>{rows}</tbody></table>"
 
 
 def _value(value: Any) -> str:
     return "; ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _text(value: str) -> str:
-    return html.escape(str(value), quote=True)

@@ -87,7 +87,7 @@ class Store:
             "device": jax.devices()[0].device_kind,
         }
         arrays = {f"leaf{index}": np.asarray(leaf) for index, leaf in enumerate(leaves)}
-        arrays |= {"scores": fit.scores, "losses": losses[-1], "history": losses.astype(np.float32)}
+        arrays |= {"scores": fit.scores, "losses": losses[-1]}
         self.save(job, "fit", facts, arrays)
 
     def save_errors(self, job: Job, seeds: tuple[int, ...], found: dict[str, Evaluation], seconds: dict) -> None:
@@ -96,8 +96,9 @@ class Store:
             horizon: [f"seed {seed}, run {run}: {why}" for (seed, run), why in list(each.reasons.items())[:5]]
             for horizon, each in found.items()
         }
+        largest = float(np.finfo(np.float32).max)
         arrays = {
-            f"{horizon}.{name}": np.asarray(values, np.float64 if name != "failed" else bool)
+            f"{horizon}.{name}": values if name == "failed" else _single(values, largest)
             for horizon, each in found.items()
             for name, values in each.metrics.items()
             if name != "dtw"
@@ -136,3 +137,8 @@ class Store:
             facts = facts | {k: v for k, v in fitted[0].items() if k not in ("job", "seeds")}
             losses = fitted[1]["losses"]
         return Cell(job, tuple(facts["seeds"]), facts, metrics, losses).first(seeds)
+
+
+def _single(values: np.ndarray, largest: float) -> np.ndarray:
+    """In four bytes; what is too large for them is infinite."""
+    return np.where(np.abs(values) > largest, np.inf, values).astype(np.float32)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
 from twinfold._types import Count, Flag, Level, Parameters, Scalar, State
+from twinfold.choose import choose
 from twinfold.constraint.base import AbstractConstraint
 from twinfold.contain import contained
 from twinfold.field.learned import Frozen
@@ -31,6 +32,8 @@ from twinfold.project.derivative import implicit, input_tangents
 from twinfold.project.iterate import descent_step, differentiable_step, newton_step, plain_step
 from twinfold.project.kkt import Point, lagrangian_curvature, point, reduced_hessian
 from twinfold.result import RESULTS
+
+USUAL = 4  # plain steps that most predictors of a batch need
 
 
 class Newton(AbstractProjection):
@@ -107,7 +110,9 @@ class Newton(AbstractProjection):
             x, here, taken = plain_step(problem, x, here, tolerance)
             return x, here, steps + 1, taken
 
+        # A loop of known length first: on an accelerator each look at a condition costs more than a step.
         state = (problem.target, start, jnp.array(0), jnp.array(True))
+        state = jax.lax.fori_loop(0, USUAL, lambda _, state: choose(unfinished(state), step(state), state), state)
         return jax.lax.while_loop(unfinished, step, state)[:3]
 
     def _far(

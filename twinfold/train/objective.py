@@ -60,9 +60,15 @@ class Objective(eqx.Module):
             y, slope = jax.jvp(lambda t: twin.outputs(t, x, w, p), (t,), (jnp.ones_like(t),))
             at, parts = y, [(slope - twin.cell.rate(t, y, w, p, setup.level)) / self.rate]
         if self.loss.soft > 0:
-            g = twin.constraint.residual(t, at, p, setup.level)
-            parts.insert(0, g / jnp.maximum(setup.scale, jnp.finfo(x.dtype).tiny))
+            parts.insert(0, self._violation(twin, t, at, p, setup))
         return jnp.concatenate([y, *parts])
+
+    def _violation(self, twin: Twin, t: Scalar, x: State, p: Parameters, setup: Setup) -> Level:
+        """The relative residual of the constraint; where g is not defined, a violation of one without a gradient."""
+        defined = jnp.all(jnp.isfinite(twin.constraint.residual(t, jax.lax.stop_gradient(x), p, setup.level)))
+        inside = jnp.where(defined, x, jax.lax.stop_gradient(setup.x))
+        g = twin.constraint.residual(t, inside, p, setup.level)
+        return jnp.where(defined, g / jnp.maximum(setup.scale, jnp.finfo(x.dtype).tiny), 1.0)
 
     def predict_window(
         self, estimate: Estimate, row: Batch, window: Int[Array, ""]

@@ -12,7 +12,6 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from twinfold.choose import choose
 from twinfold.train.method import AbstractMethod, Problem
-from twinfold.train.spread import on_all, over_devices, spread
 
 CHUNK = 64  # epochs at most between two looks at the outside world
 
@@ -53,8 +52,7 @@ def begin_stage(
         return Seed(params, state, params, best_score, zero, zero, jnp.array(False), failed)
 
     # Without weak types, so that the first chunk compiles the program that all others run.
-    seeds = jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed))
-    return on_all(seeds, over_devices(failed.shape[0]))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed))
 
 
 def _score(problem: Problem, params: PyTree) -> Float[Array, ""]:
@@ -94,18 +92,13 @@ def run_epochs(
     problem: Problem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"], epochs: Int[Array, ""]
 ) -> tuple[Seed, Record]:
     """Advance all seeds by `epochs` (a traced number, so that any chunk runs the same compiled program)."""
+    advance = jax.vmap(lambda seed, key: _advance(problem, method, seed, key))
+    shape = jax.eval_shape(lambda: advance(seeds, keys)[1])
+    history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
 
-    def share(shared: tuple, own: tuple) -> tuple:
-        (problem, epochs), (seeds, keys) = shared, own
-        advance = jax.vmap(lambda seed, key: _advance(problem, method, seed, key))
-        shape = jax.eval_shape(lambda: advance(seeds, keys)[1])
-        history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
+    def body(index: Int[Array, ""], carry: tuple) -> tuple:
+        seeds, history = carry
+        seeds, record = advance(seeds, keys)
+        return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record)
 
-        def body(index: Int[Array, ""], carry: tuple) -> tuple:
-            seeds, history = carry
-            seeds, record = advance(seeds, keys)
-            return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record)
-
-        return jax.lax.fori_loop(0, epochs, body, (seeds, history))
-
-    return spread(share, over_devices(keys.shape[0]), (problem, epochs), (seeds, keys))
+    return jax.lax.fori_loop(0, epochs, body, (seeds, history))

@@ -1,0 +1,166 @@
+"""What an experiment is, and how it becomes a folder: cells computed, tables, figures and one page."""
+
+import dataclasses
+import gzip
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from twinfold import plot
+from twinfold.bench.folder import open_folder, write_csv, write_text
+from twinfold.bench.page import figure, grid, heading, page, pairs, text
+from twinfold.bench.protocols import PARAMETERS, PROTOCOLS, QUICK, describe_stages
+from twinfold.bench.queue import Outcome, Wanted, run_queue
+from twinfold.bench.store import Store
+from twinfold.bench.summary import number
+from twinfold.bench.tables import metric_lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What a call asks for; an experiment puts its own default where something is None."""
+
+    systems: tuple[str, ...] | None = None
+    models: tuple[str, ...] | None = None
+    seeds: int | None = None
+    protocols: tuple[str, ...] | None = None
+    quick: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows with the same keys, as CSV and Markdown; `shown` are the columns that people read (all, if empty)."""
+
+    name: str
+    title: str
+    rows: Sequence[dict[str, Any]]
+    shown: tuple[str, ...] = ()
+    caption: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """A figure, drawn when it is needed."""
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What an experiment found: sentences, tables and pictures."""
+
+    words: Sequence[str]
+    tables: Sequence[Table]
+    pictures: Sequence[Picture] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """`settle` puts defaults into the options; `wanted` names its cells; `find` turns them into tables and pictures.
+
+    `find(store, options, tell)` may compute and keep results of its own beside the cells, in `store.folder`.
+    """
+
+    name: str
+    title: str
+    about: str
+    settle: Callable[[Options], Options]
+    wanted: Callable[[Options], list[Wanted]]
+    find: Callable[[Store, Options, Callable[[str], None]], Findings]
+
+
+def described(options: Options) -> dict[str, Any]:
+    """All that decides the numbers, in words."""
+    chosen = QUICK if options.quick else PROTOCOLS
+    stages = {name: describe_stages(each) for name, each in chosen.items() if name in (options.protocols or chosen)}
+    return dataclasses.asdict(options) | {"parameters": PARAMETERS, "stages": stages}
+
+
+def run_experiment(
+    experiment: Experiment,
+    options: Options,
+    out: Path,
+    *,
+    command: str,
+    resume: bool,
+    workers: int,
+    seconds: float | None,
+    tell: Callable[[str], None],
+    show: bool = True,
+) -> tuple[Path, Outcome]:
+    """Compute what is missing, then write `out/NAME/`: tables, figures, report.html."""
+    options = experiment.settle(options)
+    folder = out / experiment.name
+    open_folder(folder, described(options), command, force=False, resume=resume)
+    wanted = experiment.wanted(options)
+    outcome = run_queue(wanted, out, workers=workers, seconds=seconds, tell=tell, show=show)
+    store = Store(out)
+    findings = experiment.find(store, options, tell)
+    missing = [each.job for each in wanted if store.cell(each.job, each.seeds) is None]
+    later = "not computed yet: the same command with --resume goes on"
+    failures = [(job.key, store.failure(job) or later) for job in missing]
+    lines = metric_lines((each.job for each in wanted), store, max((each.seeds for each in wanted), default=1))
+    _write_metrics(folder / "metrics.jsonl.gz", lines)
+    write_report(experiment, findings, folder, failures)
+    return folder / "report.html", outcome
+
+
+def _write_metrics(path: Path, lines: Iterable[dict[str, Any]]) -> None:
+    with gzip.open(path, "wt", compresslevel=4) as file:
+        for line in lines:
+            finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
+            file.write(json.dumps(finite) + "\n")
+
+
+def write_report(experiment: Experiment, findings: Findings, folder: Path, failures: list[tuple[str, str]]) -> None:
+    """Tables as CSV and Markdown, figures as PNG and PDF, and the page that shows them all."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    parts = [heading(f"twinfold bench {experiment.name}", experiment.title, findings.words)]
+    markdown = [f"# {experiment.title}", "", experiment.about, "", *(f"- {line}" for line in findings.words), ""]
+    for table in findings.tables:
+        write_csv(folder / f"{table.name}.csv", table.rows)
+        columns, cells = _cells(table)
+        parts.append(f"<h2>{text(table.title)}</h2>{grid(columns, cells)}<p class='soft'>{text(table.caption)}</p>")
+        markdown += [f"## {table.title}", "", *_markdown(columns, cells), "", table.caption, ""]
+    for picture in findings.pictures:
+        drawn = picture.draw()
+        for kind in ("png", "pdf"):
+            plot.save(drawn, folder / f"{picture.name}.{kind}")
+        parts.append(figure(f"{picture.name}.png", picture.title, picture.caption))
+        markdown += [f"![{picture.title}]({picture.name}.png)", "", picture.caption, ""]
+    if failures:
+        parts.append("<h2>Missing cells</h2>" + pairs(failures))
+        markdown += ["## Missing cells", "", *(f"- {name}: {why}" for name, why in failures), ""]
+    parts += [
+        "<h2>Settings</h2>",
+        pairs([(name, str(value)) for name, value in config["settings"].items()]),
+        "<h2>Versions and command</h2>",
+        pairs(list(config["versions"].items())),
+        f"<pre>{text(config['command'])}</pre>",
+    ]
+    write_text(folder / "tables.md", "\n".join(markdown).rstrip() + "\n")
+    write_text(folder / "report.html", page(f"twinfold bench {experiment.name}", parts))
+
+
+def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
+    columns = list(table.shown or (table.rows[0] if table.rows else ()))
+    return columns, [[_shown(row.get(column)) for column in columns] for row in table.rows]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return number(value) if value >= 0 or not math.isfinite(value) else f"-{number(-value)}"
+    return "" if value is None else str(value)
+
+
+def _markdown(columns: list[str], cells: list[list[str]]) -> list[str]:
+    return [
+        "| " + " | ".join(columns) + " |",
+        "|" + " --- |" * len(columns),
+        *("| " + " | ".join(row) + " |" for row in cells),
+    ]

@@ -1,0 +1,1 @@
+"""Each table and figure of the paper as an experiment, and those that it only wishes for."""

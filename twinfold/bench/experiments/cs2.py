@@ -1,0 +1,193 @@
+"""Case Study 2: every model on every system, at the training horizon and far beyond it."""
+
+import dataclasses
+from collections.abc import Callable
+
+from twinfold.bench.contenders import CONTENDERS
+from twinfold.bench.experiment import Experiment, Findings, Options, Picture, Table
+from twinfold.bench.figures import dots
+from twinfold.bench.job import HORIZONS, Job
+from twinfold.bench.paper import TARGETS, paper_mae
+from twinfold.bench.problems import ALL, DEGENERATE, problem
+from twinfold.bench.queue import Wanted
+from twinfold.bench.store import Store
+from twinfold.bench.summary import number
+from twinfold.bench.tables import floor_job, floor_mae, paired, summary, title
+
+SEEDS = 25
+SHOWN = (
+    "system",
+    "model",
+    "mae_mean",
+    "mae_std",
+    "mae_median",
+    "floor_mae",
+    "paper_mae",
+    "dtw_mean",
+    "violation_mean",
+    "violation_max",
+    "failures",
+    "train_s",
+    "infer_s",
+    "parameters",
+)
+QUICK_MODELS = ("constant", "physics", "node", "hrpinn", "phrpinn_fast", "phrpinn_robust")
+
+
+def settle(options: Options) -> Options:
+    """All models on all systems from 25 seeds under both protocols; a quick look is one system and one seed."""
+    quick = options.quick
+    return dataclasses.replace(
+        options,
+        systems=options.systems or (("mass_spring",) if quick else ALL),
+        models=options.models or (QUICK_MODELS if quick else tuple(CONTENDERS)),
+        seeds=options.seeds or (1 if quick else SEEDS),
+        protocols=options.protocols or (("best",) if quick else ("paper", "best")),
+    )
+
+
+def jobs(options: Options) -> list[Job]:
+    """One job for each cell of the table; models that cannot represent a system are left out."""
+    return [
+        Job(system, model, protocol, quick=options.quick)
+        for protocol in options.protocols or ()
+        for system in options.systems or ()
+        for model in options.models or ()
+        if not CONTENDERS[model].lacks(system)
+    ]
+
+
+def wanted(options: Options) -> list[Wanted]:
+    """The cells, and the floor of each."""
+    cells = jobs(options)
+    floors = dict.fromkeys(floor_job(job) for job in cells)
+    return [Wanted(job, options.seeds or 1) for job in cells] + [Wanted(job, 1) for job in floors]
+
+
+def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
+    """The paper's table, paired comparisons, and a figure of each protocol and horizon."""
+    del tell
+    cells, seeds = jobs(options), options.seeds or 1
+    rows = summary(cells, store, seeds)
+    tables = [
+        Table(
+            f"{protocol}_{horizon}",
+            f"Protocol {protocol}, {'training' if horizon == 'train' else 'long'} horizon",
+            [row for row in rows if (row["protocol"], row["horizon"]) == (protocol, horizon)],
+            SHOWN,
+            "paper_mae is the paper's number, measured under other settings. Violations are relative.",
+        )
+        for protocol in options.protocols or ()
+        for horizon in HORIZONS
+    ]
+    tables.append(
+        Table("summary", "All rows", rows, ("system", "model", "protocol", "horizon", "mae_mean", "mae_median"))
+    )
+    compared = paired(cells, store, seeds)
+    tables.append(
+        Table(
+            "paired",
+            "Paired differences over seeds, MAE of each model minus that of PHRPINN robust",
+            compared,
+            caption="95 % bootstrap interval of the mean; reference_lower counts the seeds in which PHRPINN robust is "
+            "better.",
+        )
+    )
+    tables.append(Table("lacking", "What cannot be represented", lacking(options)))
+    return Findings(words(rows, options), tables, pictures(cells, store, options))
+
+
+def lacking(options: Options) -> list[dict[str, str]]:
+    """Models that are left out on a system, and systems whose prior decides the comparison."""
+    left_out = [
+        {"system": system, "model": model, "why": CONTENDERS[model].lacks(system)}
+        for system in options.systems or ()
+        for model in options.models or ()
+        if CONTENDERS[model].lacks(system)
+    ]
+    return left_out + [
+        {"system": system, "model": "all", "why": DEGENERATE[system]}
+        for system in options.systems or ()
+        if system in DEGENERATE
+    ]
+
+
+def words(rows: list[dict], options: Options) -> list[str]:
+    """What the table says, whatever it says."""
+    said = []
+    for protocol in options.protocols or ():
+        for horizon in HORIZONS:
+            here = [r for r in rows if (r["protocol"], r["horizon"]) == (protocol, horizon)]
+            learned = [r for r in here if CONTENDERS[r["model"]].trained]
+            best = {}
+            for system in dict.fromkeys(r["system"] for r in learned):
+                best[system] = min((r for r in learned if r["system"] == system), key=lambda r: r["mae_mean"])
+            listed = ", ".join(f"{s}: {title(r['model'])} {number(r['mae_mean'])}" for s, r in best.items())
+            if listed:
+                said.append(f"Protocol {protocol}, {horizon} horizon, lowest mean MAE. {listed}.")
+    for row in rows:
+        target = TARGETS.get(row["system"])
+        if target and (row["model"], row["protocol"], row["horizon"]) == ("phrpinn_robust", "best", "train"):
+            reached = "reached" if row["mae_mean"] <= target else "NOT reached"
+            said.append(
+                f"{row['system']}: PHRPINN robust has mean MAE {number(row['mae_mean'])}; a tenth of the paper's best "
+                f"model is {number(target)}: {reached}."
+            )
+    robust = [r for r in rows if r["model"].endswith("robust")]
+    if robust:
+        worst = max(r["violation_max"] for r in robust)
+        failed = sum(r["failures"] for r in robust)
+        said.append(f"Robust projection: largest relative violation {number(worst)}, {failed} failed runs.")
+    others = sum(r["failures"] for r in rows if not r["model"].endswith("robust"))
+    said.append(f"All other models: {others} failed runs.")
+    return said
+
+
+def pictures(cells: list[Job], store: Store, options: Options) -> list[Picture]:
+    """MAE of every seed by model and system; the violation over the long horizon."""
+    made = []
+    for protocol in options.protocols or ():
+        for horizon, metric, label in (
+            ("train", "mae", "MAE, training horizon"),
+            ("long", "mae", "MAE, long horizon"),
+            ("long", "relative_violation_max", "largest relative violation, long horizon"),
+        ):
+            panels, lines, marks = {}, {}, {}
+            for system in options.systems or ():
+                found = {
+                    title(job.model): cell.by_seed(horizon, metric)
+                    for job in cells
+                    if (job.system, job.protocol) == (system, protocol)
+                    and (cell := store.cell(job, options.seeds or 1))
+                }
+                if not found:
+                    continue
+                name = problem(system).title
+                panels[name] = found
+                if metric == "mae":
+                    robust = Job(system, "phrpinn_robust", protocol, quick=options.quick)
+                    lines[name] = {"floor": floor_mae(robust, store, horizon)}
+                    if horizon == "train":
+                        marks[name] = {title(model): paper_mae(system, model) for model in CONTENDERS}
+            if panels:
+                made.append(_picture(f"{protocol}_{horizon}_{metric}", label, protocol, panels, lines, marks))
+    return made
+
+
+def _picture(name: str, label: str, protocol: str, panels: dict, lines: dict, marks: dict) -> Picture:
+    caption = "A dot for each seed, a bar at the median. " + (
+        "Dashed: the floor. Diamonds: the paper's numbers, measured under other settings." if lines else ""
+    )
+    return Picture(
+        name, f"{label}, protocol {protocol}", caption, lambda: dots(panels, label, lines=lines, marks=marks)
+    )
+
+
+CS2 = Experiment(
+    "cs2",
+    "Case Study 2: six constrained systems",
+    "Every model on every system, same data, same budget, same number of weights within 10 %.",
+    settle,
+    wanted,
+    find,
+)

@@ -1,0 +1,115 @@
+"""Pictures of experiments, from rows of numbers: dots for seeds, curves with bands, bars of spectra."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from twinfold.plot import COLOURS, DASHES, GREY, INK, STYLE, grid_of, matplotlib_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LEAST = 1e-17  # what is zero on a log axis
+
+
+def dots(
+    panels: Mapping[str, Mapping[str, np.ndarray]],
+    label: str,
+    *,
+    lines: Mapping[str, Mapping[str, float | None]] | None = None,
+    marks: Mapping[str, Mapping[str, float | None]] | None = None,
+    columns: int = 3,
+) -> "Figure":
+    """A panel for each system: a row for each model, a dot for each seed, the median as a bar, on a log axis.
+
+    **Arguments:** `panels` by title, then by model, the numbers of all seeds; `lines`, named values across a panel;
+    `marks`, a value beside the dots of a model (the paper's).
+    """
+    with matplotlib_of().rc_context(STYLE):
+        rows = -(-len(panels) // columns)
+        most = max(len(models) for models in panels.values())
+        figure, axes = grid_of(rows, columns, width=4.2 * columns, height=0.24 * most + 0.7)
+        for axis, (title, models) in zip(axes, panels.items(), strict=False):
+            for place, (model, values) in enumerate(models.items()):
+                finite = np.maximum(values[np.isfinite(values)], LEAST)
+                axis.plot(finite, np.full(len(finite), place), "o", color=COLOURS[1], alpha=0.25, markersize=4, mew=0)
+                if len(finite) == len(values):
+                    axis.plot(np.median(finite), place, "|", color=INK, markersize=11, mew=2)
+                paper = (marks or {}).get(title, {}).get(model)
+                if paper is not None:
+                    axis.plot(paper, place, "D", color=COLOURS[4], markersize=4.5, mfc="none")
+            for index, (name, value) in enumerate((lines or {}).get(title, {}).items()):
+                if value is not None and np.isfinite(value) and value > 0:
+                    axis.axvline(value, color=GREY, linewidth=1.1, linestyle=DASHES[1 + index], label=name)
+            axis.set_xscale("log")
+            axis.set_yticks(range(len(models)), list(models))
+            axis.set_ylim(len(models) - 0.4, -0.6)
+            axis.set_title(title)
+            axis.set_xlabel(label)
+            if (lines or {}).get(title):
+                axis.legend(fontsize=8, loc="best")
+        for axis in axes[len(panels) :]:
+            axis.set_visible(False)
+    return figure
+
+
+def curves(
+    panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
+    across: str,
+    label: str,
+    *,
+    bands: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]] | None = None,
+    log: tuple[bool, bool] = (True, True),
+    columns: int = 3,
+    markers: bool = True,
+) -> "Figure":
+    """A panel for each title, a curve (x, y) for each name, with a band (low, high) where there is one."""
+    with matplotlib_of().rc_context(STYLE):
+        columns = min(columns, len(panels))
+        rows = -(-len(panels) // columns)
+        figure, axes = grid_of(rows, columns, width=max(4.2 * columns, 6.0), height=2.9)
+        names = list(dict.fromkeys(name for each in panels.values() for name in each))
+        for axis, (title, each) in zip(axes, panels.items(), strict=False):
+            for name, (x, y) in each.items():
+                index = names.index(name)
+                style = {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
+                y = np.where(np.isfinite(y), np.maximum(y, LEAST) if log[1] else y, np.nan)
+                axis.plot(x, y, label=name, marker="o" if markers else "", markersize=3.5, **style)
+                band = (bands or {}).get(title, {}).get(name)
+                if band is not None:
+                    axis.fill_between(x, *band, color=style["color"], alpha=0.15, linewidth=0)
+            axis.set_xscale("log" if log[0] else "linear")
+            axis.set_yscale("log" if log[1] else "linear")
+            axis.set_title(title)
+            axis.set_xlabel(across)
+            axis.set_ylabel(label)
+        for axis in axes[len(panels) :]:
+            axis.set_visible(False)
+        handles: dict[str, Any] = {}
+        for axis in axes[: len(panels)]:
+            handles |= dict(zip(*reversed(axis.get_legend_handles_labels()), strict=True))
+        figure.legend(
+            list(handles.values()),
+            list(handles),
+            loc="outside upper center",
+            ncols=min(len(names), 5),
+            handlelength=2.6,
+        )
+    return figure
+
+
+def scatter(points: Sequence[tuple[str, float, float]], across: str, label: str) -> "Figure":
+    """Named points on two log axes, each with its name beside it."""
+    with matplotlib_of().rc_context(STYLE):
+        figure, (axis,) = grid_of(1, 1, width=8.0, height=4.6)
+        for index, (name, x, y) in enumerate(points):
+            colour = COLOURS[index % len(COLOURS)]
+            axis.plot(x, max(y, LEAST), "o", color=colour, markersize=7)
+            axis.annotate(name, (x, max(y, LEAST)), xytext=(6, 4), textcoords="offset points", fontsize=8.5)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.margins(x=0.25, y=0.12)
+        axis.set_xlabel(across)
+        axis.set_ylabel(label)
+    return figure

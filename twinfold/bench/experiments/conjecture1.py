@@ -82,7 +82,7 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
             "losses",
             "Final training loss",
             losses,
-            caption=f"converged: the share of seeds whose final loss is within {NEAR:g} times its model's lowest. Losses "
+            caption=f"converged: the share of seeds whose final loss is within {NEAR:g} times the lowest. Losses "
             "of one protocol are in the same units; the paper's are in its own.",
         ),
         Table(

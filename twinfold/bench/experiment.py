@@ -101,13 +101,19 @@ def run_experiment(
     outcome = run_queue(wanted, out, workers=workers, seconds=seconds, tell=tell, show=show)
     store = Store(out)
     findings = experiment.find(store, options, tell)
-    missing = [each.job for each in wanted if store.cell(each.job, each.seeds) is None]
-    later = "not computed yet: the same command with --resume goes on"
-    failures = [(job.key, store.failure(job) or later) for job in missing]
+    missing = [each for each in wanted if store.cell(each.job, each.seeds) is None]
+    failures = [(each.job.key, store.failure(each.job) or _so_far(each, store)) for each in missing]
     lines = metric_lines((each.job for each in wanted), store, max((each.seeds for each in wanted), default=1))
     _write_metrics(folder / "metrics.jsonl.gz", lines)
     write_report(experiment, findings, folder, failures)
     return folder / "report.html", outcome
+
+
+def _so_far(wanted: Wanted, store: Store) -> str:
+    """Why a cell is not whole, where nothing failed."""
+    cell = store.cell(wanted.job, wanted.seeds, fewer=True)
+    found = "not computed yet" if cell is None else f"{len(cell.seeds)} of {wanted.seeds} seeds so far"
+    return f"{found}: the same command with --resume goes on"
 
 
 def _write_metrics(path: Path, lines: Iterable[dict[str, Any]]) -> None:

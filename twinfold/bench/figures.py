@@ -27,9 +27,10 @@ def dots(
     `marks`, a value beside the dots of a model (the paper's).
     """
     with matplotlib_of().rc_context(STYLE):
+        columns = min(columns, len(panels))
         rows = -(-len(panels) // columns)
         most = max(len(models) for models in panels.values())
-        figure, axes = grid_of(rows, columns, width=4.2 * columns, height=0.24 * most + 0.7)
+        figure, axes = grid_of(rows, columns, width=max(4.2 * columns, 6.0), height=0.24 * most + 0.7)
         for axis, (title, models) in zip(axes, panels.items(), strict=False):
             for place, (model, values) in enumerate(models.items()):
                 finite = np.maximum(values[np.isfinite(values)], LEAST)

@@ -96,9 +96,8 @@ class Store:
             horizon: [f"seed {seed}, run {run}: {why}" for (seed, run), why in list(each.reasons.items())[:5]]
             for horizon, each in found.items()
         }
-        largest = float(np.finfo(np.float32).max)
         arrays = {
-            f"{horizon}.{name}": values if name == "failed" else _single(values, largest)
+            f"{horizon}.{name}": values if name == "failed" else _single(values)
             for horizon, each in found.items()
             for name, values in each.metrics.items()
             if name != "dtw"
@@ -117,9 +116,10 @@ class Store:
     def clear_failure(self, job: Job) -> None:
         self.path(job, "failed").with_suffix(".txt").unlink(missing_ok=True)
 
-    def cell(self, job: Job, seeds: int) -> Cell | None:
-        """All that is known of a job with (at least) so many seeds; None where it has not been measured."""
-        errors = self.load(job, "errors", seeds)
+    def cell(self, job: Job, seeds: int, *, fewer: bool = False) -> Cell | None:
+        """All that is known of a job with so many seeds (or `fewer`, if that is all); None where there is nothing."""
+        least = 1 if fewer else seeds
+        errors = self.load(job, "errors", least)
         if errors is None:
             return None
         facts, arrays = errors
@@ -127,18 +127,20 @@ class Store:
         for name, values in arrays.items():
             horizon, metric = name.split(".", 1)
             metrics[horizon][metric] = values
-        warping = self.load(job, "dtw", seeds)
+        warping = self.load(job, "dtw", least)
         for horizon in HORIZONS:
             shape = metrics[horizon]["mae"].shape
             metrics[horizon]["dtw"] = np.full(shape, np.nan) if warping is None else warping[1][horizon]
         losses = np.full(len(facts["seeds"]), np.nan)
-        fitted = self.load(job, "fit", seeds)
+        fitted = self.load(job, "fit", least)
         if fitted is not None:
             facts = facts | {k: v for k, v in fitted[0].items() if k not in ("job", "seeds")}
             losses = fitted[1]["losses"]
         return Cell(job, tuple(facts["seeds"]), facts, metrics, losses).first(seeds)
 
 
-def _single(values: np.ndarray, largest: float) -> np.ndarray:
-    """In four bytes; what is too large for them is infinite."""
-    return np.where(np.abs(values) > largest, np.inf, values).astype(np.float32)
+def _single(values: np.ndarray) -> np.ndarray:
+    """In four bytes, unless a value is too large for them."""
+    finite = values[np.isfinite(values)]
+    fits = finite.size == 0 or float(np.abs(finite).max()) <= float(np.finfo(np.float32).max)
+    return values.astype(np.float32) if fits else values

@@ -46,7 +46,7 @@ def summary(jobs: Iterable[Job], store: Store, seeds: int) -> list[dict[str, Any
     """Rows of all cells that are finished, both horizons."""
     rows = []
     for job in jobs:
-        cell = store.cell(job, seeds)
+        cell = store.cell(job, seeds, fewer=True)
         if cell is None:
             continue
         for horizon in HORIZONS:
@@ -69,7 +69,7 @@ def floor_mae(job: Job, store: Store, horizon: str) -> float:
 def metric_lines(jobs: Iterable[Job], store: Store, seeds: int) -> Iterable[dict[str, Any]]:
     """One line for each cell, horizon, seed and trajectory."""
     for job in jobs:
-        cell = store.cell(job, seeds)
+        cell = store.cell(job, seeds, fewer=True)
         if cell is None:
             continue
         for horizon in HORIZONS:
@@ -104,11 +104,11 @@ def paired(jobs: Sequence[Job], store: Store, seeds: int, reference: str = "phrp
     rows = []
     for system, protocol in dict.fromkeys((job.system, job.protocol) for job in jobs):
         group = [job for job in jobs if (job.system, job.protocol) == (system, protocol)]
-        base = next((store.cell(job, seeds) for job in group if job.model == reference), None)
+        base = next((store.cell(job, seeds, fewer=True) for job in group if job.model == reference), None)
         if base is None:
             continue
         for job in group:
-            cell = store.cell(job, seeds)
+            cell = store.cell(job, seeds, fewer=True)
             if cell is None or job.model == reference:
                 continue
             for horizon in HORIZONS:

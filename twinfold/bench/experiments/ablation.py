@@ -61,13 +61,13 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
     panels: dict[str, dict[str, np.ndarray]] = {}
     seeds = options.seeds or 1
     for kind, job in jobs(options):
-        cell = store.cell(job, seeds)
-        base = store.cell(job_of(job.system, "unconstrained", job.protocol, options.quick), seeds)
+        cell = store.cell(job, seeds, fewer=True)
+        base = store.cell(job_of(job.system, "unconstrained", job.protocol, options.quick), seeds, fewer=True)
         if cell is None:
             continue
         for horizon in HORIZONS:
             row = summary_row(cell, horizon, np.nan)
-            gain = None if base is None else base.by_seed(horizon, "mae") - cell.by_seed(horizon, "mae")
+            gain = None if base is None else _difference(base.by_seed(horizon, "mae"), cell.by_seed(horizon, "mae"))
             low, high = (np.nan, np.nan) if gain is None else interval(gain)
             rows.append(
                 {"system": job.system, "protocol": job.protocol, "horizon": horizon, "enforced": kind}
@@ -91,6 +91,13 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
         )
     ]
     return Findings(words(rows), [table], pictures if panels else [])
+
+
+def _difference(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Seed by seed, over the seeds that both have."""
+    count = min(len(ours), len(theirs))
+    with np.errstate(invalid="ignore"):
+        return ours[:count] - theirs[:count]
 
 
 def words(rows: list[dict[str, Any]]) -> list[str]:

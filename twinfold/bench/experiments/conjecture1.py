@@ -67,13 +67,13 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
     seeds, losses, spectra = options.seeds or 1, [], []
     panels: dict[str, dict[str, np.ndarray]] = {}
     for job in jobs(options):
-        cell = store.cell(job, seeds)
+        cell = store.cell(job, seeds, fewer=True)
         if cell is None:
             continue
         losses.append(_loss_row(job, cell.losses))
         panels.setdefault(f"{problem(job.system).title}, {job.protocol}", {})[title(job.model)] = cell.losses
         tell(f"conjecture1: Gauss-Newton Hessian of {job.system} {job.model} {job.protocol}")
-        spectra.append(kept(store, f"hessian-{job.key}", [seeds], lambda job=job: spectrum(job, store, seeds)))
+        spectra.append(kept(store, f"hessian-{job.key}", [], lambda job=job: spectrum(job, store)))
     values = []
     for name in options.systems or ():
         values += kept(store, f"singular-{name}", [STEPS, SPAN], lambda name=name: singular_values(problem(name)))
@@ -124,10 +124,10 @@ def _loss_row(job: Job, losses: np.ndarray) -> dict[str, Any]:
     }
 
 
-def spectrum(job: Job, store: Store, seeds: int) -> dict[str, Any]:
+def spectrum(job: Job, store: Store) -> dict[str, Any]:
     """Eigenvalues of J'J at the solution of the first seed, on all training data."""
     data = job.data(store.folder)
-    stored = store.load(job, "fit", seeds)
+    stored = store.load(job, "fit", 1)
     assert stored is not None
     facts, arrays = stored
     leaves = [arrays[f"leaf{index}"] for index in range(sum(name.startswith("leaf") for name in arrays))]

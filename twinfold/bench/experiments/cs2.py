@@ -93,7 +93,11 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
             "better.",
         )
     )
-    tables.append(Table("lacking", "What cannot be represented", lacking(options)))
+    left_out = lacking(options)
+    if left_out:
+        tables.append(
+            Table("lacking", "What cannot be represented, and what decides a comparison beforehand", left_out)
+        )
     return Findings(words(rows, options), tables, pictures(cells, store, options))
 
 
@@ -158,7 +162,7 @@ def pictures(cells: list[Job], store: Store, options: Options) -> list[Picture]:
                     title(job.model): cell.by_seed(horizon, metric)
                     for job in cells
                     if (job.system, job.protocol) == (system, protocol)
-                    and (cell := store.cell(job, options.seeds or 1))
+                    and (cell := store.cell(job, options.seeds or 1, fewer=True))
                 }
                 if not found:
                     continue
@@ -175,9 +179,11 @@ def pictures(cells: list[Job], store: Store, options: Options) -> list[Picture]:
 
 
 def _picture(name: str, label: str, protocol: str, panels: dict, lines: dict, marks: dict) -> Picture:
-    caption = "A dot for each seed, a bar at the median. " + (
-        "Dashed: the floor. Diamonds: the paper's numbers, measured under other settings." if lines else ""
-    )
+    caption = "A dot for each seed, a bar at the median."
+    if lines:
+        caption += " Dashed: the floor."
+    if marks:
+        caption += " Diamonds: the paper's numbers, measured under other settings."
     return Picture(
         name, f"{label}, protocol {protocol}", caption, lambda: dots(panels, label, lines=lines, marks=marks)
     )

@@ -56,7 +56,7 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
     rows: list[dict[str, Any]] = []
     panels: dict[str, dict[str, np.ndarray]] = {}
     for wrong, job in jobs(options):
-        cell = store.cell(job, options.seeds or 1)
+        cell = store.cell(job, options.seeds or 1, fewer=True)
         if cell is None:
             continue
         for horizon in HORIZONS:

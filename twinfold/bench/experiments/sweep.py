@@ -56,7 +56,7 @@ class Sweep:
         del tell
         rows: list[dict[str, Any]] = []
         for value, job in self.jobs(options):
-            cell = store.cell(job, options.seeds or 1)
+            cell = store.cell(job, options.seeds or 1, fewer=True)
             if cell is None:
                 continue
             for horizon in HORIZONS:

@@ -73,7 +73,8 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
         losses.append(_loss_row(job, cell.losses))
         panels.setdefault(f"{problem(job.system).title}, {job.protocol}", {})[title(job.model)] = cell.losses
         tell(f"conjecture1: Gauss-Newton Hessian of {job.system} {job.model} {job.protocol}")
-        spectra.append(kept(store, f"hessian-{job.key}", [], lambda job=job: spectrum(job, store)))
+        found = kept(store, f"hessian-{job.key}", [], lambda job=job: spectrum(job, store))
+        spectra.append({"system": job.system, "model": job.model, "protocol": job.protocol} | found)
     values = []
     for name in options.systems or ():
         values += kept(store, f"singular-{name}", [STEPS, SPAN], lambda name=name: singular_values(problem(name)))
@@ -149,9 +150,6 @@ def spectrum(job: Job, store: Store) -> dict[str, Any]:
     values = np.linalg.eigvalsh(np.asarray(gramian(v)))[::-1]
     usable = values[values > 1e-14 * values[0]]
     return {
-        "system": job.system,
-        "model": job.model,
-        "protocol": job.protocol,
         "weights": len(values),
         "determined": len(usable),
         "largest": float(values[0]),

@@ -85,6 +85,7 @@ def curves(
             axis.set_title(title)
             axis.set_xlabel(across)
             axis.set_ylabel(label)
+            _few_ticks(axis)
         for axis in axes[len(panels) :]:
             axis.set_visible(False)
         handles: dict[str, Any] = {}
@@ -101,16 +102,29 @@ def curves(
 
 
 def scatter(points: Sequence[tuple[str, float, float]], across: str, label: str) -> "Figure":
-    """Named points on two log axes, each with its name beside it."""
+    """Named points on two log axes."""
     with matplotlib_of().rc_context(STYLE):
-        figure, (axis,) = grid_of(1, 1, width=8.0, height=4.6)
+        figure, (axis,) = grid_of(1, 1, width=8.5, height=4.4)
+        markers = "osD^vP*X<>"
         for index, (name, x, y) in enumerate(points):
-            colour = COLOURS[index % len(COLOURS)]
-            axis.plot(x, max(y, LEAST), "o", color=colour, markersize=7)
-            axis.annotate(name, (x, max(y, LEAST)), xytext=(6, 4), textcoords="offset points", fontsize=8.5)
+            style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "marker": markers[index % len(markers)]}
+            axis.plot(x, max(y, LEAST), linestyle="", markersize=7, label=name, alpha=0.85, **style)
         axis.set_xscale("log")
         axis.set_yscale("log")
-        axis.margins(x=0.25, y=0.12)
+        axis.margins(x=0.15, y=0.12)
         axis.set_xlabel(across)
         axis.set_ylabel(label)
+        _few_ticks(axis)
+        figure.legend(loc="outside right upper")
     return figure
+
+
+def _few_ticks(axis: Any) -> None:
+    """On a log axis of less than two decades: 1, 2, 5, 10, ... in plain digits, and nothing in between."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_xlim()
+    if axis.get_xscale() == "log" and high / low < 300:
+        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.xaxis.set_minor_formatter(NullFormatter())

@@ -16,7 +16,6 @@ from twinfold.train.gradient import Adam
 from twinfold.train.loss import Loss
 from twinfold.train.prepare import prepare
 from twinfold.train.seeds import begin_stage, run_epochs
-from twinfold.train.shares import in_shares, shares_for
 from twinfold.twin import Twin
 
 
@@ -45,12 +44,12 @@ def _training(twin: Twin, work: Work) -> Task:
 
 
 def one_seed(work: Work) -> Task:
-    """One epoch of `fit` with Adam, one seed: XLA keeps it on one core."""
+    """One epoch of `fit` with Adam, one seed."""
     return _epoch(work, 1)
 
 
 def many_seeds(work: Work) -> Task:
-    """The same for all seeds, in one compiled program, over all cores."""
+    """The same for all seeds, in one compiled program."""
     return _epoch(work, SEEDS)
 
 
@@ -64,18 +63,12 @@ def _epoch(work: Work, seeds: int) -> Task:
     unscored = jnp.full(seeds, jnp.inf, problem.batch.y.dtype)
     state = begin_stage(problem, method, params, unscored, jnp.zeros(seeds, bool))
     keys, one = jax.vmap(jax.random.key)(jnp.array(names)), jnp.array(1)
-    shares, own = shares_for(seeds, None), (state, keys)
-
-    def advance(own: tuple) -> tuple:
-        seeds, keys = own
-        return run_epochs(problem, method, seeds, keys, one)
-
     began = time.perf_counter()
-    _, record = jax.block_until_ready(in_shares(advance, own, shares, together=False))
+    _, record = jax.block_until_ready(run_epochs(problem, method, state, keys, one))
     seconds = time.perf_counter() - began  # with one epoch in turn, which is not worth telling apart
     assert problem.batch.y.dtype == work.x0.dtype
 
     def step() -> object:
-        return jax.block_until_ready(in_shares(advance, own, shares, together=True))
+        return jax.block_until_ready(run_epochs(problem, method, state, keys, one))
 
     return Task(step, seconds, float(record.loss[0, 0]), None, "and the score of the new weights")

@@ -107,7 +107,6 @@ def train(
         checkpoint=checkpoint,
         progress=progress,
         label=f"{job.system} {job.model}",
-        cores=cores,
     )
 
 

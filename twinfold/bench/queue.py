@@ -42,7 +42,7 @@ def _can_warp() -> bool:
     return importlib.util.find_spec("dtaidistance") is not None
 
 
-def complete(wanted: Wanted, folder: Path, progress: Any = False, cores: int | None = None) -> None:
+def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
     """Compute what a cell lacks: its fit, its errors, its DTW. Raises `KeyboardInterrupt` when the fit was stopped."""
     enable_x64()
     job, store = wanted.job, Store(folder)
@@ -52,7 +52,7 @@ def complete(wanted: Wanted, folder: Path, progress: Any = False, cores: int | N
         stored = store.load(job, "fit", wanted.seeds)
         if stored is None:
             checkpoint = store.path(job, f"checkpoint{wanted.seeds}")
-            model = train(job, seeds, data, checkpoint, progress, cores)
+            model = train(job, seeds, data, checkpoint, progress)
             if model.interrupted:
                 raise KeyboardInterrupt
             store.save_fit(job, model)
@@ -72,10 +72,10 @@ def complete(wanted: Wanted, folder: Path, progress: Any = False, cores: int | N
     store.clear_failure(job)
 
 
-def _guarded(wanted: Wanted, folder: Path, progress: Any = False, cores: int | None = None) -> str | None:
+def _guarded(wanted: Wanted, folder: Path, progress: Any = False) -> str | None:
     """`complete`, with a failure as text."""
     try:
-        complete(wanted, folder, progress, cores)
+        complete(wanted, folder, progress)
     except Exception as error:  # one failed cell is a line of the table, not the end of the others
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         Store(folder).save_failure(wanted.job, reason)
@@ -174,7 +174,7 @@ def _in_processes(
                     waiting = []
                 while waiting and len(running) < workers:
                     each = waiting.pop(0)
-                    running[pool.submit(_guarded, each, folder, cores=1)] = (each, time.perf_counter())
+                    running[pool.submit(_guarded, each, folder)] = (each, time.perf_counter())
                 done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 for future in done:
                     each, began = running.pop(future)

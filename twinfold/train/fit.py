@@ -23,7 +23,6 @@ from twinfold.train.loss import Loss
 from twinfold.train.method import AbstractMethod, Problem
 from twinfold.train.prepare import prepare
 from twinfold.train.seeds import CHUNK, Record, begin_stage, run_epochs
-from twinfold.train.shares import in_shares, shares_for
 from twinfold.twin import Twin
 
 SAVE_EVERY = 5.0  # seconds between two checkpoints
@@ -85,7 +84,6 @@ def fit(
     checkpoint: str | Path | None = None,
     progress: bool | Callable[[float, str], None] = True,
     label: str = "",
-    cores: int | None = None,
 ) -> Fit:
     """Estimate the learned parts and unknown parameters of a twin from measured runs.
 
@@ -101,7 +99,6 @@ def fit(
     - `train`: `"all"`, or `"per_run"` to estimate only what belongs to single runs and keep the rest as it is.
     - `checkpoint`: a file; a fit that was killed goes on from it when called again.
     - `progress`, `label`: the progress bar and its name; or a function that is told the fraction done and a line.
-    - `cores` of the CPU that share the seeds; all when left out.
 
     **Returns:** a `Fit`. Ctrl-C returns the best so far.
     """
@@ -121,8 +118,7 @@ def fit(
         "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),
         "start": checkpoints.array_fingerprint((params, problems[0].frozen)),
     }
-    path, shares = None if checkpoint is None else Path(checkpoint), shares_for(len(names), cores)
-    run = _Run(problems, methods, keys, params, identity, path, shares)
+    run = _Run(problems, methods, keys, params, identity, None if checkpoint is None else Path(checkpoint))
     run.resume()
     with progress_bar(sum(method.epochs for method in methods), label, progress) as report:
         run.go(report)
@@ -164,9 +160,8 @@ class _Run:
         params: PyTree,
         identity: dict[str, Any],
         path: Path | None,
-        shares: int,
     ):
-        self.problems, self.methods, self.keys, self.shares = problems, methods, keys, shares
+        self.problems, self.methods, self.keys = problems, methods, keys
         self.identity, self.path = identity, path
         self.stage, self.seconds, self.interrupted = 0, 0.0, False
         count = keys.shape[0]
@@ -204,7 +199,7 @@ class _Run:
     def _run_stage(self, report: Callable[..., None]) -> None:
         method, problem = self.methods[self.stage], self.problems[self.stage]
         before = sum(method.epochs for method in self.methods[: self.stage])
-        epochs, saved, compiled = 1, time.perf_counter(), False
+        epochs, saved = 1, time.perf_counter()
         while True:
             still = ~np.asarray(self.state.finished | self.state.failed)
             done = int(np.asarray(self.state.epoch).max())
@@ -213,14 +208,9 @@ class _Run:
                 self._tell(report, before + method.epochs)
                 return
             began = time.perf_counter()
-
-            def advance(own: tuple, epochs: int = epochs) -> tuple:
-                seeds, keys = own
-                return run_epochs(problem, method, seeds, keys, jnp.array(epochs))
-
-            # The first chunk compiles: one thread is enough for that.
-            run = in_shares(advance, (self.state, self.keys), self.shares, together=compiled)
-            (self.state, record), compiled = jax.block_until_ready(run), True
+            self.state, record = jax.block_until_ready(
+                run_epochs(problem, method, self.state, self.keys, jnp.array(epochs))
+            )
             took = time.perf_counter() - began
             self.seconds += took
             self._record(record, epochs, still)

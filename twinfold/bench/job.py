@@ -92,9 +92,7 @@ class Job:
         return floor_of(twin, problem(self.system).truth) if self.floor else twin
 
 
-def train(
-    job: Job, seeds: tuple[int, ...], data: Data, checkpoint: Path | None, progress: Any, cores: int | None
-) -> Fit:
+def train(job: Job, seeds: tuple[int, ...], data: Data, checkpoint: Path | None, progress: Any) -> Fit:
     """Fit the model of a job from all seeds."""
     chosen = protocol(job.protocol, quick=job.quick)
     return fit(

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import twinfold.bench.queue as queue_module
+from twinfold.atomic import replacing
 from twinfold.bench.experiment import Experiment, Findings, Options, Table, run_experiment
 from twinfold.bench.experiments.registry import EXPERIMENTS
 from twinfold.bench.experiments.theory import in_steps, jacobian_gap, slopes
@@ -193,13 +194,41 @@ def nothing(store, options, tell):
 
 
 EMPTY = Experiment(
-    "empty", "Nothing", "An experiment without cells.", lambda options: options, lambda options: [], nothing
+    "empty",
+    "Nothing",
+    "An experiment without cells.",
+    full=Options(("two_body", "rigid_body"), seeds=25),
+    quick=Options(("mass_spring",), seeds=1),
+    wanted=lambda options: [],
+    find=nothing,
 )
 
 
 def run_empty(out, options, **more):
     settings = {"command": "twinfold bench empty", "resume": False, "workers": 1, "seconds": None} | more
     return run_experiment(EMPTY, options, out, tell=lambda line: None, show=False, **settings)
+
+
+def test_an_experiment_fills_in_what_a_call_leaves_open():
+    assert EMPTY.settle(Options()) == Options(("two_body", "rigid_body"), seeds=25)
+    assert EMPTY.settle(Options(quick=True)) == Options(("mass_spring",), seeds=1, quick=True)
+    assert EMPTY.settle(Options(("robot_arm",), seeds=3)) == Options(("robot_arm",), seeds=3)
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new" / "file.txt"
+    with replacing(path) as file:
+        file.write(b"first")
+    assert path.read_bytes() == b"first"
+
+    def fill_the_disk():
+        with replacing(path) as file:
+            file.write(b"half of the sec")
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="disk"):
+        fill_the_disk()
+    assert [each.read_bytes() for each in path.parent.iterdir()] == [b"first"]
 
 
 def test_a_folder_is_resumed_only_when_asked_and_only_for_the_same_run(tmp_path):

@@ -15,7 +15,7 @@ from twinfold.field.trajectory import TrajectoryNetwork
 from twinfold.integrate.explicit import RK4
 from twinfold.integrate.hold import Hold
 from twinfold.names import unknown_name
-from twinfold.project.base import AbstractProjection, NoProjection
+from twinfold.project.base import AbstractProjection
 from twinfold.project.newton import Newton
 from twinfold.project.tangent import Tangent
 from twinfold.systems.base import System
@@ -101,7 +101,6 @@ class Contender:
     multipliers: bool = False
     trained: bool = True
     canonical: bool = False
-    note: str = ""
 
     def lacks(self, system: str) -> str:
         """Why it cannot represent a system; empty where it can."""
@@ -120,10 +119,11 @@ def _projected(grey: bool, projection: AbstractProjection) -> Callable[[Design],
 
 
 def _hrpinn(design: Design) -> Twin:
-    return models.hrpinn(design.system.physics, design.residual(), projection=NoProjection(), **design.common)
+    return models.hrpinn(design.system.physics, design.residual(), **design.common)
 
 
 def _pinn(design: Design) -> Twin:
+    """Two networks with half of the weights each: the trajectory, and the unknown part of the field."""
     half = design.parameters // 2
     common = {name: value for name, value in design.common.items() if name != "integrator"}
     return models.pinn(design.trajectory(half), design.system.physics, design.residual(half), **common)
@@ -140,12 +140,10 @@ def _standing(design: Design) -> Twin:
 
 
 CONTENDERS: dict[str, Contender] = {
-    "constant": Contender("constant", _standing, trained=False, note="the mean of the training data"),
-    "physics": Contender(
-        "known physics", lambda design: Twin(design.system.physics, **design.common), trained=False, note="f_phys alone"
-    ),
+    "constant": Contender("constant", _standing, trained=False),
+    "physics": Contender("known physics", lambda design: Twin(design.system.physics, **design.common), trained=False),
     "node": Contender("NODE", lambda design: models.node(design.black_box(), **design.common)),
-    "pinn": Contender("PINN", _pinn, soft=0.1, collocation=0.1, note="two networks with half of the weights each"),
+    "pinn": Contender("PINN", _pinn, soft=0.1, collocation=0.1),
     "hrpinn": Contender("HRPINN", _hrpinn),
     "hrpinn_soft": Contender("HRPINN soft", _hrpinn, soft=1.0),
     "alm": Contender("HRPINN ALM", _hrpinn, soft=1.0, multipliers=True),

@@ -1,15 +1,14 @@
 """What an experiment is, and how it becomes a folder: cells computed, tables, figures and one page."""
 
 import dataclasses
-import gzip
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from twinfold import plot
-from twinfold.bench.folder import open_folder, write_csv, write_text
+from twinfold.bench.folder import open_folder, write_csv, write_lines, write_text
 from twinfold.bench.page import figure, grid, heading, page, pairs, text
 from twinfold.bench.protocols import PARAMETERS, PROTOCOLS, QUICK, describe_stages
 from twinfold.bench.queue import Outcome, Wanted, run_queue
@@ -20,12 +19,12 @@ from twinfold.bench.tables import metric_lines
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What a call asks for; an experiment puts its own default where something is None."""
+    """What a call asks for; an experiment puts its own default where something is empty."""
 
-    systems: tuple[str, ...] | None = None
-    models: tuple[str, ...] | None = None
-    seeds: int | None = None
-    protocols: tuple[str, ...] | None = None
+    systems: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    seeds: int = 0
+    protocols: tuple[str, ...] = ()
     quick: bool = False
 
 
@@ -61,7 +60,7 @@ class Findings:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """`settle` puts defaults into the options; `wanted` names its cells; `find` turns them into tables and pictures.
+    """`full` and `quick` are its default options; `wanted` names its cells; `find` turns them into tables and pictures.
 
     `find(store, options, tell)` may compute and keep results of its own beside the cells, in `store.folder`.
     """
@@ -69,9 +68,15 @@ class Experiment:
     name: str
     title: str
     about: str
-    settle: Callable[[Options], Options]
+    full: Options
+    quick: Options
     wanted: Callable[[Options], list[Wanted]]
     find: Callable[[Store, Options, Callable[[str], None]], Findings]
+
+    def settle(self, options: Options) -> Options:
+        """The options of a call, with the experiment's own where they say nothing."""
+        given = {name: value for name, value in vars(options).items() if value}
+        return dataclasses.replace(self.quick if options.quick else self.full, **given)
 
 
 def described(options: Options) -> dict[str, Any]:
@@ -104,7 +109,7 @@ def run_experiment(
     missing = [each for each in wanted if store.cell(each.job, each.seeds) is None]
     failures = [(each.job.key, store.failure(each.job) or _so_far(each, store)) for each in missing]
     lines = metric_lines((each.job for each in wanted), store, max((each.seeds for each in wanted), default=1))
-    _write_metrics(folder / "metrics.jsonl.gz", lines)
+    write_lines(folder / "metrics.jsonl.gz", lines)
     write_report(experiment, findings, folder, failures)
     return folder / "report.html", outcome
 
@@ -114,13 +119,6 @@ def _so_far(wanted: Wanted, store: Store) -> str:
     cell = store.cell(wanted.job, wanted.seeds, fewer=True)
     found = "not computed yet" if cell is None else f"{len(cell.seeds)} of {wanted.seeds} seeds so far"
     return f"{found}: the same command with --resume goes on"
-
-
-def _write_metrics(path: Path, lines: Iterable[dict[str, Any]]) -> None:
-    with gzip.open(path, "wt", compresslevel=4) as file:
-        for line in lines:
-            finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in line.items()}
-            file.write(json.dumps(finite) + "\n")
 
 
 def write_report(experiment: Experiment, findings: Findings, folder: Path, failures: list[tuple[str, str]]) -> None:

@@ -1,16 +1,19 @@
 """The folder of a run: which configuration it belongs to, and plain files for its numbers."""
 
 import csv
+import gzip
+import io
 import json
 import math
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from twinfold._version import __version__
+from twinfold.atomic import replacing
 
 CONFIG = "config.json"
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
@@ -60,26 +63,29 @@ def open_folder(path: Path, settings: dict[str, Any], command: str, *, force: bo
     return continued
 
 
-def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """One JSON object a line; a number that is not finite is null."""
-    write_text(path, "".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows))
+def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """One JSON object a line, compressed where the name ends in .gz; a number that is not finite is null."""
+    with replacing(path) as file:
+        lines = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=4, mtime=0) if path.suffix == ".gz" else file
+        for row in rows:
+            lines.write((json.dumps(_plain(row), allow_nan=False) + "\n").encode())
+        if lines is not file:
+            lines.close()
 
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """A table with a header; all digits of every number."""
-    unfinished = path.with_name(path.name + ".part")
-    with unfinished.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(unfinished, path)
+    table = io.StringIO(newline="")
+    writer = csv.DictWriter(table, list(rows[0]) if rows else [])
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, table.getvalue())
 
 
 def write_text(path: Path, text: str) -> None:
     """Replace a file as a whole, so that a killed run leaves none cut in half."""
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,11 +10,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from twinfold._version import __version__
 from twinfold.bench.contenders import Contender, Design, contender
 from twinfold.bench.misspecified import misspecified
-from twinfold.bench.problems import SAME, Amount, Data, few, full, make_data, problem
+from twinfold.bench.problems import HORIZONS, SAME, Amount, Data, few, full, make_data, problem
 from twinfold.bench.protocols import PARAMETERS, describe_stages, protocol
 from twinfold.data.dataset import Dataset
 from twinfold.evaluate.dtw import LONGEST
@@ -24,10 +25,10 @@ from twinfold.evaluate.metrics import Evaluation, evaluate
 from twinfold.evaluate.predict import Predictions, predict
 from twinfold.systems.base import System
 from twinfold.train.fit import Fit, fit
+from twinfold.train.method import Problem
 from twinfold.train.prepare import prepare
 from twinfold.twin import Twin
 
-HORIZONS = ("train", "long")
 VALUES = 60_000_000  # numbers that are predicted at a time: one pass for most cells
 WARPED = 10  # trajectories of the long horizon that DTW is computed for: it takes milliseconds for each seed and each
 
@@ -108,31 +109,29 @@ def train(job: Job, seeds: tuple[int, ...], data: Data, checkpoint: Path | None,
     )
 
 
-def restored(job: Job, seeds: tuple[int, ...], data: Data, leaves: list[np.ndarray], like: dict[str, Any]) -> Fit:
-    """The fit of a job from the parameters that it ended with."""
+def prepared(job: Job, data: Data) -> tuple[Problem, PyTree]:
+    """The least-squares problem that the last stage of a job ends with, and one seed's parameters before training."""
     chosen = protocol(job.protocol, quick=job.quick)
-    _, problems, params = prepare(
-        job.twin(data),
-        data.train,
-        None,
-        seeds[:1],
-        chosen.loss(job.contender, job.soft),
-        None,
-        None,
-        "all",
-        chosen.methods(job.contender)[-1:],
-    )
+    loss, last = chosen.loss(job.contender, job.soft), chosen.methods(job.contender)[-1:]
+    _, (whole,), params = prepare(job.twin(data), data.train, None, (0,), loss, None, None, "all", last)
+    return whole, params
+
+
+def restored(job: Job, data: Data, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
+    """The fit of a job as it was stored."""
+    whole, params = prepared(job, data)
     structure = jax.tree.structure(params)
+    leaves = [jnp.asarray(arrays[f"leaf{index}"]) for index in range(structure.num_leaves)]
     return Fit(
-        seeds=seeds,
-        scores=like["scores"],
-        failures={},
+        seeds=tuple(facts["seeds"]),
+        scores=arrays["scores"],
+        failures={int(seed): reason for seed, reason in facts["failed_seeds"].items()},
         history={},
-        seconds=like["train_s"],
+        seconds=facts["train_s"],
         interrupted=False,
-        parameters=like["parameters"],
-        _params=jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in leaves]),
-        _frozen=problems[0].frozen,
+        parameters=facts["parameters"],
+        _params=jax.tree.unflatten(structure, leaves),
+        _frozen=whole.frozen,
     )
 
 

@@ -13,9 +13,7 @@ from twinfold.bench.store import Store
 def kept(store: Store, name: str, settings: Any, compute: Callable[[], Any]) -> Any:
     """`compute()`, or what it gave when it was last called under this name with these settings."""
     described = json.dumps([settings, __version__], sort_keys=True, default=str)
-    folder = store.folder / "analysis"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:8]}.json"
+    path = store.folder / "analysis" / f"{name}-{hashlib.sha256(described.encode()).hexdigest()[:8]}.json"
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
     found = compute()

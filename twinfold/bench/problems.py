@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twinfold.atomic import replacing
 from twinfold.data.dataset import Dataset
 from twinfold.names import unknown_name
 from twinfold.systems.base import System
@@ -19,6 +19,7 @@ from twinfold.systems.rigid_body import rigid_body
 from twinfold.systems.robot_arm import robot_arm
 from twinfold.systems.truth import truth
 
+HORIZONS = ("train", "long")  # over which a model is measured
 DRAW = 0  # the seed of the initial states
 
 # Where the paper's split leaves nothing to compare, a second one does: one thing known but wrong.
@@ -107,11 +108,8 @@ def trajectories(name: str, amount: Amount, folder: Path) -> dict[str, Any]:
         "long": np.asarray(truth(chosen, x0s["long"], long)),
     }
     made |= {"ts": np.asarray(short), "long_ts": np.asarray(long)}
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-    with unfinished.open("wb") as file:
+    with replacing(path) as file:
         np.savez(file, **made)
-    os.replace(unfinished, path)
     return made
 
 

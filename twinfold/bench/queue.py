@@ -1,9 +1,10 @@
 """Many cells, in turn or in several processes: progress, time left, Ctrl-C, and no failure stops the rest."""
 
+import contextlib
 import importlib.util
 import multiprocessing
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +34,8 @@ class Outcome:
 
 def finished(wanted: Wanted, store: Store) -> bool:
     """Whether nothing is left to do for a cell (on this machine: DTW needs an extra)."""
-    if store.load(wanted.job, "errors", wanted.seeds) is None:
-        return False
-    return not _can_warp() or store.load(wanted.job, "dtw", wanted.seeds) is not None
+    parts = ("errors", "dtw") if _can_warp() else ("errors",)
+    return all(store.has(wanted.job, part, wanted.seeds) for part in parts)
 
 
 def _can_warp() -> bool:
@@ -58,16 +58,14 @@ def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
             store.save_fit(job, model)
             checkpoint.unlink(missing_ok=True)
         else:
-            facts, arrays = stored
-            seeds = tuple(facts["seeds"])
-            leaves = [arrays[f"leaf{index}"] for index in range(sum(name.startswith("leaf") for name in arrays))]
-            model = restored(job, seeds, data, leaves, facts | {"scores": arrays["scores"]})
+            model = restored(job, data, *stored)
+            seeds = model.seeds
     else:
         model = job.twin(data)
-    if store.load(job, "errors", wanted.seeds) is None:
+    if not store.has(job, "errors", wanted.seeds):
         found, seconds = measure_errors(job, model, data)
         store.save_errors(job, seeds, found, seconds)
-    if _can_warp() and store.load(job, "dtw", wanted.seeds) is None:
+    if _can_warp() and not store.has(job, "dtw", wanted.seeds):
         store.save(job, "dtw", {"seeds": list(seeds)}, measure_warping(model, data))
     store.clear_failure(job)
 
@@ -105,10 +103,12 @@ def run_queue(
     for system in dict.fromkeys(each.job.system for each in todo):
         first = next(each.job for each in todo if each.job.system == system)
         first.data(folder)  # once, before several processes want it
-    run = _in_processes if workers > 1 else _in_turn
     with _bar(len(todo), show) as bar:
         try:
-            run(todo, folder, outcome, bar, tell, workers, seconds)
+            if workers > 1:
+                _in_processes(todo, folder, outcome, bar, tell, workers, seconds)
+            else:
+                _in_turn(todo, folder, outcome, bar, tell, seconds)
         except KeyboardInterrupt:
             outcome.interrupted = True
     return outcome
@@ -134,10 +134,7 @@ def _note(each: Wanted, reason: str | None, took: float, outcome: Outcome, tell:
         tell(f"{name} failed: {reason}")
 
 
-def _in_turn(
-    todo: list[Wanted], folder: Path, outcome: Outcome, bar: Any, tell: Any, workers: int, seconds: float | None
-) -> None:
-    del workers
+def _in_turn(todo: list[Wanted], folder: Path, outcome: Outcome, bar: Any, tell: Any, seconds: float | None) -> None:
     started = time.perf_counter()
     for each in todo:
         if seconds is not None and time.perf_counter() - started > seconds:
@@ -188,23 +185,15 @@ def _in_processes(
             raise
 
 
-class _bar:
+@contextlib.contextmanager
+def _bar(total: int, show: bool) -> Iterator[Callable[[str, int], None]]:
     """`bar(text, advance)`: an overall progress bar, or nothing."""
+    if not show:
+        yield lambda text, advance: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    def __init__(self, total: int, show: bool):
-        self.total, self.show = total, show
-
-    def __enter__(self) -> Callable[[str, int], None]:
-        if not self.show:
-            return lambda text, advance: None
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        text = TextColumn("{task.description}")
-        self.bar = Progress(MofNCompleteColumn(), BarColumn(bar_width=20), TimeRemainingColumn(compact=True), text)
-        self.bar.start()
-        task = self.bar.add_task("", total=self.total)
-        return lambda text, advance: self.bar.update(task, description=text, advance=advance)
-
-    def __exit__(self, *error: object) -> None:
-        if self.show:
-            self.bar.stop()
+    text = TextColumn("{task.description}")
+    with Progress(MofNCompleteColumn(), BarColumn(bar_width=20), TimeRemainingColumn(compact=True), text) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda text, advance: bar.update(task, description=text, advance=advance)

@@ -6,15 +6,17 @@ machine can be completed on another.
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
+import jax
 import numpy as np
 
+from twinfold.atomic import replacing
 from twinfold.bench.folder import versions
-from twinfold.bench.job import HORIZONS, Job
+from twinfold.bench.job import Job
+from twinfold.bench.problems import HORIZONS
 from twinfold.evaluate.metrics import OVER_RUNS, Evaluation
 from twinfold.train.fit import Fit
 
@@ -46,6 +48,7 @@ class Store:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self._cells: dict[tuple[Job, int, bool], Cell] = {}
         (folder / "cells").mkdir(parents=True, exist_ok=True)
 
     def path(self, job: Job, part: str) -> Path:
@@ -54,29 +57,30 @@ class Store:
     def save(self, job: Job, part: str, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Write one part of a cell; an interrupted write leaves nothing behind."""
         header = json.dumps({"job": dataclasses.asdict(job), "versions": versions(), **facts})
-        path = self.path(job, part)
-        unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
-        with unfinished.open("wb") as file:
+        with replacing(self.path(job, part)) as file:
             np.savez_compressed(file, header=np.array(header), **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
 
     def load(self, job: Job, part: str, seeds: int) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
         """One part of a cell, if it is there, readable, and has at least as many seeds."""
-        path = self.path(job, part)
+        arrays = self._read(job, part, None)
+        facts = json.loads(str(arrays.pop("header"))) if arrays else None
+        return (facts, arrays) if facts and _enough(job, facts, seeds) else None
+
+    def has(self, job: Job, part: str, seeds: int) -> bool:
+        """Whether `load` would find it, without reading more than its header."""
+        found = self._read(job, part, ("header",))
+        return bool(found) and _enough(job, json.loads(str(found["header"])), seeds)
+
+    def _read(self, job: Job, part: str, names: tuple[str, ...] | None) -> dict[str, np.ndarray]:
+        """These arrays of a part, or all; nothing where there is none or it cannot be read."""
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
-        except (FileNotFoundError, ValueError, EOFError, BadZipFile, OSError):
-            return None
-        facts = json.loads(str(arrays.pop("header")))
-        return (facts, arrays) if len(facts["seeds"]) >= seeds or not job.trained else None
+            with np.load(self.path(job, part), allow_pickle=False) as stored:
+                return {name: stored[name] for name in names or stored.files}
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            return {}
 
     def save_fit(self, job: Job, fit: Fit) -> None:
         """The parameters that a fit ended with, and its last training loss."""
-        import jax
-
         leaves = jax.tree.leaves(fit._params)
         losses = fit.history["loss"]
         facts = {
@@ -118,6 +122,15 @@ class Store:
 
     def cell(self, job: Job, seeds: int, *, fewer: bool = False) -> Cell | None:
         """All that is known of a job with so many seeds (or `fewer`, if that is all); None where there is nothing."""
+        known = (job, seeds, fewer)
+        if known not in self._cells:
+            found = self._cell(job, seeds, fewer)
+            if found is None:
+                return None
+            self._cells[known] = found
+        return self._cells[known]
+
+    def _cell(self, job: Job, seeds: int, fewer: bool) -> Cell | None:
         least = 1 if fewer else seeds
         errors = self.load(job, "errors", least)
         if errors is None:
@@ -137,6 +150,10 @@ class Store:
             facts = facts | {k: v for k, v in fitted[0].items() if k not in ("job", "seeds")}
             losses = fitted[1]["losses"]
         return Cell(job, tuple(facts["seeds"]), facts, metrics, losses).first(seeds)
+
+
+def _enough(job: Job, facts: dict[str, Any], seeds: int) -> bool:
+    return len(facts["seeds"]) >= seeds or not job.trained
 
 
 def _single(values: np.ndarray) -> np.ndarray:

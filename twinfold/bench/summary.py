@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from twinfold.bench.demo import Outcome, Results
-
-HORIZONS = ("train", "long")
+from twinfold.bench.problems import HORIZONS
 
 
 @dataclass(frozen=True)

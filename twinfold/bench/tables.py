@@ -1,15 +1,17 @@
 """From cells to rows: what each model of a system comes to over its seeds, and paired differences with intervals."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from twinfold.bench.contenders import CONTENDERS
-from twinfold.bench.job import HORIZONS, Job
+from twinfold.bench.job import Job
 from twinfold.bench.paper import paper_mae
+from twinfold.bench.problems import HORIZONS
 from twinfold.bench.store import Cell, Store
+from twinfold.bench.summary import number
 
 RESAMPLES = 10_000
 METRICS = ("mae", "mse", "rmse", "dtw", "relative_violation_mean", "relative_violation_max", "valid_time", "failed")
@@ -42,16 +44,51 @@ def summary_row(cell: Cell, horizon: str, floor: float) -> dict[str, Any]:
     }
 
 
+def spread_row(cell: Cell, horizon: str, varied: dict[str, Any]) -> dict[str, Any]:
+    """A row for a cell of an experiment that varies something: the mean error with its interval over seeds."""
+    mae, job = cell.by_seed(horizon, "mae"), cell.job
+    low, high = interval(mae)
+    return {
+        "system": job.system,
+        "model": job.model,
+        "protocol": job.protocol,
+        "horizon": horizon,
+        **varied,
+        "seeds": len(cell.seeds),
+        "failures": int(cell.by_seed(horizon, "failed").sum()),
+        "mae_mean": float(mae.mean()),
+        "mae_low": low,
+        "mae_high": high,
+        "mae_median": float(np.median(mae)),
+        "mse_mean": float(cell.by_seed(horizon, "mse").mean()),
+        "violation_max": float(cell.by_seed(horizon, "relative_violation_max").max()),
+    }
+
+
+def computed(labelled: Iterable[tuple[Any, Job]], store: Store, seeds: int) -> Iterator[tuple[Any, Job, Cell]]:
+    """The jobs that have a cell, with as many of the seeds as there are."""
+    for label, job in labelled:
+        cell = store.cell(job, seeds, fewer=True)
+        if cell is not None:
+            yield label, job, cell
+
+
+def lowest(rows: Sequence[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> str:
+    """For each system the row with the lowest mean MAE, in words."""
+    best = [
+        min((r for r in rows if r["system"] == system), key=lambda r: r["mae_mean"])
+        for system in dict.fromkeys(r["system"] for r in rows)
+    ]
+    return ", ".join(f"{r['system']}: {name(r)} {number(r['mae_mean'])}" for r in best)
+
+
 def summary(jobs: Iterable[Job], store: Store, seeds: int) -> list[dict[str, Any]]:
     """Rows of all cells that are finished, both horizons."""
-    rows = []
-    for job in jobs:
-        cell = store.cell(job, seeds, fewer=True)
-        if cell is None:
-            continue
-        for horizon in HORIZONS:
-            rows.append(summary_row(cell, horizon, floor_mae(job, store, horizon)))
-    return rows
+    return [
+        summary_row(cell, horizon, floor_mae(job, store, horizon))
+        for _, job, cell in computed(((None, job) for job in jobs), store, seeds)
+        for horizon in HORIZONS
+    ]
 
 
 def floor_job(job: Job) -> Job:
@@ -68,10 +105,7 @@ def floor_mae(job: Job, store: Store, horizon: str) -> float:
 
 def metric_lines(jobs: Iterable[Job], store: Store, seeds: int) -> Iterable[dict[str, Any]]:
     """One line for each cell, horizon, seed and trajectory."""
-    for job in jobs:
-        cell = store.cell(job, seeds, fewer=True)
-        if cell is None:
-            continue
+    for _, job, cell in computed(((None, job) for job in jobs), store, seeds):
         for horizon in HORIZONS:
             values = cell.metrics[horizon]
             for i, seed in enumerate(cell.seeds):
@@ -112,11 +146,7 @@ def paired(jobs: Sequence[Job], store: Store, seeds: int, reference: str = "phrp
             if cell is None or job.model == reference:
                 continue
             for horizon in HORIZONS:
-                ours, theirs = base.by_seed(horizon, "mae"), cell.by_seed(horizon, "mae")
-                count = len(ours) if len(theirs) == 1 else min(len(ours), len(theirs))
-                theirs = np.broadcast_to(theirs, ours.shape) if len(theirs) == 1 else theirs[:count]
-                with np.errstate(invalid="ignore"):
-                    difference = theirs - ours[:count]
+                difference = seed_by_seed(cell, base, horizon)
                 low, high = interval(difference)
                 rows.append(
                     {
@@ -125,7 +155,7 @@ def paired(jobs: Sequence[Job], store: Store, seeds: int, reference: str = "phrp
                         "horizon": horizon,
                         "model": job.model,
                         "against": reference,
-                        "seeds": count,
+                        "seeds": len(difference),
                         "difference_mean": float(np.mean(difference)),
                         "low": low,
                         "high": high,
@@ -134,6 +164,14 @@ def paired(jobs: Sequence[Job], store: Store, seeds: int, reference: str = "phrp
                     }
                 )
     return rows
+
+
+def seed_by_seed(cell: Cell, base: Cell, horizon: str) -> np.ndarray:
+    """MAE of a cell minus that of another, over the seeds that both have; one without seeds stands beside each."""
+    theirs, ours = cell.by_seed(horizon, "mae"), base.by_seed(horizon, "mae")
+    count = max(len(theirs), len(ours)) if 1 in (len(theirs), len(ours)) else min(len(theirs), len(ours))
+    with np.errstate(invalid="ignore"):
+        return np.resize(theirs, count) - np.resize(ours, count)
 
 
 def _verdict(low: float, high: float) -> str:

@@ -51,10 +51,7 @@ class AugmentedLagrangian(AbstractMethod):
         """The relative residual of the constraint at each training sample."""
         batch = problem.batch
         prediction = problem.objective.predict(problem.estimate(params), batch, jnp.arange(batch.size))
-        outputs = batch.y.shape[-1]
-        end = outputs if problem.objective.loss.collocation > 0 else 0
-        features = prediction.features
-        residual = features[..., outputs : features.shape[-1] - end]
+        _, residual, _ = problem.objective.split(prediction.features, batch)
         # A trajectory that failed has nothing to say about the multipliers.
         usable = jnp.isfinite(residual) & ~prediction.failed[:, None, None]
         return jax.lax.stop_gradient(jnp.where(usable, residual, 0))

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -12,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
+
+from twinfold.atomic import replacing
 
 
 def array_fingerprint(tree: PyTree) -> str:
@@ -32,13 +33,8 @@ def save(path: Path, identity: dict[str, Any], progress: dict[str, Any], trees: 
         for index, leaf in enumerate(jax.tree.leaves(tree))
     }
     header = json.dumps({"identity": identity, "progress": progress})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
-    with unfinished.open("wb") as file:
+    with replacing(path) as file:
         np.savez(file, header=np.array(header), **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
 
 
 def _change(old: Any, new: Any) -> str:

@@ -92,11 +92,11 @@ class Objective(eqx.Module):
             lambda leaf: _keep_gradient(~prediction.failed, leaf),
             (prediction.features, prediction.first, prediction.last),
         )
-        outputs = batch.y.shape[-1]
+        predicted, constraint, collocation = self.split(features, batch)
         measured = jnp.maximum(jnp.sum(batch.mask), 1)
-        error = (features[..., :outputs] - batch.y) / self.sigma
+        error = (predicted - batch.y) / self.sigma
         parts = [jnp.where(batch.mask, self.loss.robust(error), 0) / jnp.sqrt(measured)]
-        parts.extend(self._equations(features[..., outputs:], outputs, batch))
+        parts.extend(self._equations(constraint, collocation, batch))
         if estimate.shooting is not None:
             joined = batch.follows >= 0
             gap = (last[batch.follows] - first) / estimate.shooting.size.value
@@ -106,11 +106,17 @@ class Objective(eqx.Module):
             parts.extend(jnp.sqrt(self.loss.l2) * leaf for leaf in _network_weights(estimate.twin))
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
-    def _equations(self, left: Float[Array, "B T e"], outputs: int, batch: Batch) -> list[Array]:
-        """Weighted residuals of the soft constraint and of collocation, in the order of `features`."""
-        real = (jnp.arange(batch.ts.shape[1]) < batch.length[:, None])[..., None]
+    def split(self, features: Float[Array, "B T q"], batch: Batch) -> list[Array]:
+        """Features as outputs, constraint residuals and collocation residuals; what is not penalised has no columns."""
+        outputs = batch.y.shape[-1]
         slopes = outputs if self.loss.collocation > 0 else 0
-        constraint, collocation = jnp.split(left, [left.shape[-1] - slopes], axis=-1)
+        return jnp.split(features, [outputs, features.shape[-1] - slopes], axis=-1)
+
+    def _equations(
+        self, constraint: Float[Array, "B T m"], collocation: Float[Array, "B T k"], batch: Batch
+    ) -> list[Array]:
+        """Weighted residuals of the soft constraint and of collocation."""
+        real = (jnp.arange(batch.ts.shape[1]) < batch.length[:, None])[..., None]
         if batch.shift is not None:
             constraint = constraint + batch.shift
         weighted = ((self.loss.soft, constraint), (self.loss.collocation, collocation))

@@ -1,6 +1,5 @@
 """Conjecture 1: projection makes training converge better. The losses, and the mechanism that is said to cause them."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -11,15 +10,14 @@ from jax.flatten_util import ravel_pytree
 
 from twinfold.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold.bench.figures import curves, dots
-from twinfold.bench.job import Job, restored
+from twinfold.bench.job import Job, prepared, restored
 from twinfold.bench.kept import kept
 from twinfold.bench.paper import CONJECTURE1 as PAPER
 from twinfold.bench.problems import problem
-from twinfold.bench.protocols import protocol as protocol_of
 from twinfold.bench.queue import Wanted
 from twinfold.bench.store import Store
 from twinfold.bench.summary import number
-from twinfold.bench.tables import title
+from twinfold.bench.tables import computed, title
 from twinfold.cell import Cell
 from twinfold.integrate.explicit import RK4
 from twinfold.project.base import NoProjection
@@ -27,56 +25,39 @@ from twinfold.project.newton import Newton
 from twinfold.rollout import cell_step, rollout
 from twinfold.systems.base import System
 from twinfold.systems.registry import SYSTEMS
-from twinfold.train.prepare import prepare
 from twinfold.train.sensitivity import residuals_with_jacobian
 
 MODELS = ("phrpinn_robust", "pnode_robust", "pinn")
-SEEDS = 50
 NEAR = 10.0  # converged: a final loss within this factor of the lowest of all seeds of the model
 STEPS = (0.4, 0.2, 0.1, 0.05, 0.025)
 SPAN = 4.0  # units of time over which products of step Jacobians are taken
 
 
-def settle(options: Options) -> Options:
-    """All six systems, 50 seeds."""
-    quick = options.quick
-    return dataclasses.replace(
-        options,
-        systems=options.systems or (("mass_spring",) if quick else tuple(SYSTEMS)),
-        models=options.models or (("phrpinn_robust", "pinn") if quick else MODELS),
-        seeds=options.seeds or (2 if quick else SEEDS),
-        protocols=options.protocols or ("best",),
-    )
-
-
 def jobs(options: Options) -> list[Job]:
     return [
         Job(system, model, protocol, quick=options.quick)
-        for protocol in options.protocols or ()
-        for system in options.systems or ()
-        for model in options.models or ()
+        for protocol in options.protocols
+        for system in options.systems
+        for model in options.models
     ]
 
 
 def wanted(options: Options) -> list[Wanted]:
-    return [Wanted(job, options.seeds or 1) for job in jobs(options)]
+    return [Wanted(job, options.seeds) for job in jobs(options)]
 
 
 def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
     """Final losses, singular values of steps and their products, spectra of the Gauss-Newton Hessian."""
-    seeds, losses, spectra = options.seeds or 1, [], []
+    losses, spectra = [], []
     panels: dict[str, dict[str, np.ndarray]] = {}
-    for job in jobs(options):
-        cell = store.cell(job, seeds, fewer=True)
-        if cell is None:
-            continue
+    for _, job, cell in computed(((None, job) for job in jobs(options)), store, options.seeds):
         losses.append(_loss_row(job, cell.losses))
         panels.setdefault(f"{problem(job.system).title}, {job.protocol}", {})[title(job.model)] = cell.losses
         tell(f"conjecture1: Gauss-Newton Hessian of {job.system} {job.model} {job.protocol}")
         found = kept(store, f"hessian-{job.key}", [], lambda job=job: spectrum(job, store))
         spectra.append({"system": job.system, "model": job.model, "protocol": job.protocol} | found)
     values = []
-    for name in options.systems or ():
+    for name in options.systems:
         values += kept(store, f"singular-{name}", [STEPS, SPAN], lambda name=name: singular_values(problem(name)))
     tables = [
         Table(
@@ -130,13 +111,8 @@ def spectrum(job: Job, store: Store) -> dict[str, Any]:
     data = job.data(store.folder)
     stored = store.load(job, "fit", 1)
     assert stored is not None
-    facts, arrays = stored
-    leaves = [arrays[f"leaf{index}"] for index in range(sum(name.startswith("leaf") for name in arrays))]
-    fitted = restored(job, tuple(facts["seeds"]), data, leaves, facts | {"scores": arrays["scores"]})
-    chosen = protocol_of(job.protocol, quick=job.quick)
-    method = chosen.methods(job.contender)[-1:]
-    loss = chosen.loss(job.contender, job.soft)
-    _, (whole,), _ = prepare(job.twin(data), data.train, None, (0,), loss, None, None, "all", method)
+    fitted = restored(job, data, *stored)
+    whole, _ = prepared(job, data)
     v, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], fitted._params))
 
     @jax.jit
@@ -234,7 +210,8 @@ CONJECTURE1 = Experiment(
     "conjecture1",
     "Conjecture 1: convergence of training",
     "Final training loss over 50 seeds, singular values of steps and products, Gauss-Newton spectrum at the solution.",
-    settle,
-    wanted,
-    find,
+    full=Options(tuple(SYSTEMS), MODELS, 50, ("best",)),
+    quick=Options(("mass_spring",), ("phrpinn_robust", "pinn"), 2, ("best",)),
+    wanted=wanted,
+    find=find,
 )

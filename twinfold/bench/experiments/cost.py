@@ -1,10 +1,10 @@
 """What each projection and derivative costs in time and memory; the discrete against the continuous adjoint."""
 
-import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,14 +44,10 @@ REPEATS = 7
 MOST_HALVINGS = 5
 
 
-def settle(options: Options) -> Options:
-    return dataclasses.replace(options, systems=options.systems or ("two_body",))
-
-
 def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
     """Time, memory and violation of a training step; then gradients of two kinds against dt."""
     rows = []
-    for system in options.systems or ():
+    for system in options.systems:
         for name in QUICK if options.quick else PROJECTIONS:
             tell(f"cost: {system}, {name}")
             settings = [system, name, BATCH, SAMPLES, WEIGHTS, jax.default_backend()]
@@ -132,8 +128,6 @@ def _layers(twin: Any) -> list[Any]:
 
 
 def _with_layers(twin: Any, weights: list[jax.Array]) -> Any:
-    import equinox as eqx
-
     return eqx.tree_at(lambda twin: [layer.weight for layer in _layers(twin)], twin, weights)
 
 
@@ -248,7 +242,8 @@ COST = Experiment(
     "cost",
     "What enforcing costs",
     "Violation against time and memory for every projection and derivative; discrete against continuous adjoint.",
-    settle,
-    lambda options: [],
-    find,
+    full=Options(("two_body",)),
+    quick=Options(("two_body",)),
+    wanted=lambda options: [],
+    find=find,
 )

@@ -1,20 +1,18 @@
 """Case Study 2: every model on every system, at the training horizon and far beyond it."""
 
-import dataclasses
 from collections.abc import Callable
 
 from twinfold.bench.contenders import CONTENDERS
 from twinfold.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold.bench.figures import dots
-from twinfold.bench.job import HORIZONS, Job
+from twinfold.bench.job import Job
 from twinfold.bench.paper import TARGETS, paper_mae
-from twinfold.bench.problems import ALL, DEGENERATE, problem
+from twinfold.bench.problems import ALL, DEGENERATE, HORIZONS, problem
 from twinfold.bench.queue import Wanted
 from twinfold.bench.store import Store
 from twinfold.bench.summary import number
-from twinfold.bench.tables import floor_job, floor_mae, paired, summary, title
+from twinfold.bench.tables import floor_job, floor_mae, lowest, paired, summary, title
 
-SEEDS = 25
 SHOWN = (
     "system",
     "model",
@@ -34,25 +32,13 @@ SHOWN = (
 QUICK_MODELS = ("constant", "physics", "node", "hrpinn", "phrpinn_fast", "phrpinn_robust")
 
 
-def settle(options: Options) -> Options:
-    """All models on all systems from 25 seeds under both protocols; a quick look is one system and one seed."""
-    quick = options.quick
-    return dataclasses.replace(
-        options,
-        systems=options.systems or (("mass_spring",) if quick else ALL),
-        models=options.models or (QUICK_MODELS if quick else tuple(CONTENDERS)),
-        seeds=options.seeds or (1 if quick else SEEDS),
-        protocols=options.protocols or (("best",) if quick else ("paper", "best")),
-    )
-
-
 def jobs(options: Options) -> list[Job]:
     """One job for each cell of the table; models that cannot represent a system are left out."""
     return [
         Job(system, model, protocol, quick=options.quick)
-        for protocol in options.protocols or ()
-        for system in options.systems or ()
-        for model in options.models or ()
+        for protocol in options.protocols
+        for system in options.systems
+        for model in options.models
         if not CONTENDERS[model].lacks(system)
     ]
 
@@ -61,13 +47,13 @@ def wanted(options: Options) -> list[Wanted]:
     """The cells, and the floor of each."""
     cells = jobs(options)
     floors = dict.fromkeys(floor_job(job) for job in cells)
-    return [Wanted(job, options.seeds or 1) for job in cells] + [Wanted(job, 1) for job in floors]
+    return [Wanted(job, options.seeds) for job in cells] + [Wanted(job, 1) for job in floors]
 
 
 def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
     """The paper's table, paired comparisons, and a figure of each protocol and horizon."""
     del tell
-    cells, seeds = jobs(options), options.seeds or 1
+    cells, seeds = jobs(options), options.seeds
     rows = summary(cells, store, seeds)
     tables = [
         Table(
@@ -77,7 +63,7 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
             SHOWN,
             "paper_mae is the paper's number, measured under other settings. Violations are relative.",
         )
-        for protocol in options.protocols or ()
+        for protocol in options.protocols
         for horizon in HORIZONS
     ]
     tables.append(
@@ -105,13 +91,13 @@ def lacking(options: Options) -> list[dict[str, str]]:
     """Models that are left out on a system, and systems whose prior decides the comparison."""
     left_out = [
         {"system": system, "model": model, "why": CONTENDERS[model].lacks(system)}
-        for system in options.systems or ()
-        for model in options.models or ()
+        for system in options.systems
+        for model in options.models
         if CONTENDERS[model].lacks(system)
     ]
     return left_out + [
         {"system": system, "model": "all", "why": DEGENERATE[system]}
-        for system in options.systems or ()
+        for system in options.systems
         if system in DEGENERATE
     ]
 
@@ -119,15 +105,12 @@ def lacking(options: Options) -> list[dict[str, str]]:
 def words(rows: list[dict], options: Options) -> list[str]:
     """What the table says, whatever it says."""
     said = []
-    for protocol in options.protocols or ():
+    for protocol in options.protocols:
         for horizon in HORIZONS:
             here = [r for r in rows if (r["protocol"], r["horizon"]) == (protocol, horizon)]
             learned = [r for r in here if CONTENDERS[r["model"]].trained]
-            best = {}
-            for system in dict.fromkeys(r["system"] for r in learned):
-                best[system] = min((r for r in learned if r["system"] == system), key=lambda r: r["mae_mean"])
-            listed = ", ".join(f"{s}: {title(r['model'])} {number(r['mae_mean'])}" for s, r in best.items())
-            if listed:
+            if learned:
+                listed = lowest(learned, lambda r: title(r["model"]))
                 said.append(f"Protocol {protocol}, {horizon} horizon, lowest mean MAE. {listed}.")
     for row in rows:
         target = TARGETS.get(row["system"])
@@ -150,19 +133,19 @@ def words(rows: list[dict], options: Options) -> list[str]:
 def pictures(cells: list[Job], store: Store, options: Options) -> list[Picture]:
     """MAE of every seed by model and system; the violation over the long horizon."""
     made = []
-    for protocol in options.protocols or ():
+    for protocol in options.protocols:
         for horizon, metric, label in (
             ("train", "mae", "MAE, training horizon"),
             ("long", "mae", "MAE, long horizon"),
             ("long", "relative_violation_max", "largest relative violation, long horizon"),
         ):
             panels, lines, marks = {}, {}, {}
-            for system in options.systems or ():
+            for system in options.systems:
                 found = {
                     title(job.model): cell.by_seed(horizon, metric)
                     for job in cells
                     if (job.system, job.protocol) == (system, protocol)
-                    and (cell := store.cell(job, options.seeds or 1, fewer=True))
+                    and (cell := store.cell(job, options.seeds, fewer=True))
                 }
                 if not found:
                     continue
@@ -193,7 +176,8 @@ CS2 = Experiment(
     "cs2",
     "Case Study 2: six constrained systems",
     "Every model on every system, same data, same budget, same number of weights within 10 %.",
-    settle,
-    wanted,
-    find,
+    full=Options(ALL, tuple(CONTENDERS), 25, ("paper", "best")),
+    quick=Options(("mass_spring",), QUICK_MODELS, 1, ("best",)),
+    wanted=wanted,
+    find=find,
 )

@@ -8,34 +8,23 @@ import numpy as np
 
 from twinfold.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold.bench.figures import dots
-from twinfold.bench.job import HORIZONS, Job
+from twinfold.bench.job import Job
 from twinfold.bench.misspecified import VARIANTS, WRONGS
-from twinfold.bench.problems import problem
+from twinfold.bench.problems import HORIZONS, problem
 from twinfold.bench.queue import Wanted
 from twinfold.bench.store import Store
 from twinfold.bench.summary import number
-from twinfold.bench.tables import interval, title
+from twinfold.bench.tables import computed, spread_row, title
 
 MODELS = ("hrpinn", "phrpinn_robust")
-
-
-def settle(options: Options) -> Options:
-    """Three systems whose known part or manifold has a parameter; 10 seeds."""
-    return dataclasses.replace(
-        options,
-        systems=options.systems or (("mass_spring",) if options.quick else tuple(WRONGS)),
-        models=options.models or MODELS,
-        seeds=options.seeds or (1 if options.quick else 10),
-        protocols=options.protocols or ("best",),
-    )
 
 
 def jobs(options: Options) -> list[tuple[str, Job]]:
     """The right model, and each wrong one with its parameter held or learned."""
     cells = []
-    for protocol in options.protocols or ():
-        for system in options.systems or ():
-            for model in options.models or ():
+    for protocol in options.protocols:
+        for system in options.systems:
+            for model in options.models:
                 plain = Job(system, model, protocol, quick=options.quick)
                 cells.append(("nothing wrong", plain))
                 for variant in ("parameter", "manifold") if options.quick else VARIANTS:
@@ -47,7 +36,7 @@ def jobs(options: Options) -> list[tuple[str, Job]]:
 
 
 def wanted(options: Options) -> list[Wanted]:
-    return [Wanted(job, options.seeds or 1) for _, job in jobs(options)]
+    return [Wanted(job, options.seeds) for _, job in jobs(options)]
 
 
 def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
@@ -55,29 +44,8 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
     del tell
     rows: list[dict[str, Any]] = []
     panels: dict[str, dict[str, np.ndarray]] = {}
-    for wrong, job in jobs(options):
-        cell = store.cell(job, options.seeds or 1, fewer=True)
-        if cell is None:
-            continue
-        for horizon in HORIZONS:
-            mae = cell.by_seed(horizon, "mae")
-            low, high = interval(mae)
-            rows.append(
-                {
-                    "system": job.system,
-                    "model": job.model,
-                    "protocol": job.protocol,
-                    "horizon": horizon,
-                    "wrong": wrong,
-                    "seeds": len(cell.seeds),
-                    "failures": int(cell.by_seed(horizon, "failed").sum()),
-                    "mae_mean": float(mae.mean()),
-                    "mae_low": low,
-                    "mae_high": high,
-                    "mae_median": float(np.median(mae)),
-                    "violation_max": float(cell.by_seed(horizon, "relative_violation_max").max()),
-                }
-            )
+    for wrong, job, cell in computed(jobs(options), store, options.seeds):
+        rows += [spread_row(cell, horizon, {"wrong": wrong}) for horizon in HORIZONS]
         panel = panels.setdefault(problem(job.system).title, {})
         panel[f"{title(job.model)}, {wrong}"] = cell.by_seed("train", "mae")
     caption = "; ".join(f"{name}: {what}" for name, what in VARIANTS.items())
@@ -108,7 +76,8 @@ MISSPECIFICATION = Experiment(
     "misspecification",
     "Wrong physics, wrong manifold",
     "A wrong parameter, a missing term, a manifold from the wrong physics; held, or learned with the network.",
-    settle,
-    wanted,
-    find,
+    full=Options(tuple(WRONGS), MODELS, 10, ("best",)),
+    quick=Options(("mass_spring",), MODELS, 1, ("best",)),
+    wanted=wanted,
+    find=find,
 )

@@ -8,12 +8,11 @@ import numpy as np
 
 from twinfold.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold.bench.figures import curves
-from twinfold.bench.job import HORIZONS, Job
-from twinfold.bench.problems import problem
+from twinfold.bench.job import Job
+from twinfold.bench.problems import HORIZONS, problem
 from twinfold.bench.queue import Wanted
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
-from twinfold.bench.tables import interval, title
+from twinfold.bench.tables import computed, lowest, spread_row, title
 from twinfold.systems.registry import SYSTEMS
 
 
@@ -29,56 +28,34 @@ class Sweep:
     models: tuple[str, ...]
     seeds: int
 
-    def settle(self, options: Options) -> Options:
-        quick = options.quick
-        return dataclasses.replace(
-            options,
-            systems=options.systems or (("mass_spring",) if quick else tuple(SYSTEMS)),
-            models=options.models or (("hrpinn", "phrpinn_robust") if quick else self.models),
-            seeds=options.seeds or (1 if quick else self.seeds),
-            protocols=options.protocols or ("best",),
-        )
+    @property
+    def full(self) -> Options:
+        return Options(tuple(SYSTEMS), self.models, self.seeds, ("best",))
+
+    @property
+    def few(self) -> Options:
+        return Options(("mass_spring",), ("hrpinn", "phrpinn_robust"), 1, ("best",))
 
     def jobs(self, options: Options) -> list[tuple[float, Job]]:
         return [
             (value, dataclasses.replace(Job(system, model, protocol, quick=options.quick), **{self.field: value}))
-            for protocol in options.protocols or ()
-            for system in options.systems or ()
-            for model in options.models or ()
+            for protocol in options.protocols
+            for system in options.systems
+            for model in options.models
             for value in (self.quick if options.quick else self.values)
         ]
 
     def wanted(self, options: Options) -> list[Wanted]:
-        return [Wanted(job, options.seeds or 1) for _, job in self.jobs(options)]
+        return [Wanted(job, options.seeds) for _, job in self.jobs(options)]
 
     def find(self, store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
         """A row for each system, model, value and horizon, with the 95 % interval of the mean over seeds."""
         del tell
-        rows: list[dict[str, Any]] = []
-        for value, job in self.jobs(options):
-            cell = store.cell(job, options.seeds or 1, fewer=True)
-            if cell is None:
-                continue
-            for horizon in HORIZONS:
-                mae, mse = cell.by_seed(horizon, "mae"), cell.by_seed(horizon, "mse")
-                low, high = interval(mae)
-                rows.append(
-                    {
-                        "system": job.system,
-                        "model": job.model,
-                        "protocol": job.protocol,
-                        "horizon": horizon,
-                        self.name: value,
-                        "seeds": len(cell.seeds),
-                        "failures": int(cell.by_seed(horizon, "failed").sum()),
-                        "mae_mean": float(mae.mean()),
-                        "mae_low": low,
-                        "mae_high": high,
-                        "mae_median": float(np.median(mae)),
-                        "mse_mean": float(mse.mean()),
-                        "violation_max": float(cell.by_seed(horizon, "relative_violation_max").max()),
-                    }
-                )
+        rows = [
+            spread_row(cell, horizon, {self.name: value})
+            for value, _, cell in computed(self.jobs(options), store, options.seeds)
+            for horizon in HORIZONS
+        ]
         pictures = [
             Picture(
                 f"mae_{horizon}",
@@ -108,11 +85,7 @@ class Sweep:
         said = []
         for value in dict.fromkeys(row[self.name] for row in rows):
             here = [r for r in rows if r[self.name] == value and r["horizon"] == "train"]
-            best = [
-                min((r for r in here if r["system"] == system), key=lambda r: r["mae_mean"])
-                for system in dict.fromkeys(r["system"] for r in here)
-            ]
-            listed = ", ".join(f"{r['system']}: {title(r['model'])} {number(r['mae_mean'])}" for r in best)
+            listed = lowest(here, lambda r: title(r["model"]))
             said.append(f"{self.name} = {value:g}, lowest mean MAE at the training horizon. {listed}.")
         return said
 
@@ -139,7 +112,8 @@ CONJECTURE2 = Experiment(
     "conjecture2",
     "Conjecture 2: how much data physics replaces",
     "Test error against 10, 25, 50 and 100 % of the training trajectories.",
-    DATA.settle,
+    DATA.full,
+    DATA.few,
     DATA.wanted,
     DATA.find,
 )
@@ -147,7 +121,8 @@ NOISE = Experiment(
     "noise",
     "Measurement noise",
     "Noise of 0, 1, 5 and 10 % on training and validation data (initial states, and so levels, included); clean tests.",
-    NOISE_LEVELS.settle,
+    NOISE_LEVELS.full,
+    NOISE_LEVELS.few,
     NOISE_LEVELS.wanted,
     NOISE_LEVELS.find,
 )

@@ -1,6 +1,5 @@
 """The theorem in numbers: orders in dt and in the field's error, Gronwall's bound, the interpolant, the Jacobians."""
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -30,15 +29,10 @@ HALVINGS = 5
 ERRORS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
 
-def settle(options: Options) -> Options:
-    quick = ("mass_spring", "lotka_volterra")
-    return dataclasses.replace(options, systems=options.systems or (quick if options.quick else tuple(SYSTEMS)))
-
-
 def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
     """Every part on every system."""
     steps, growth, gaps = [], [], []
-    for name in options.systems or ():
+    for name in options.systems:
         tell(f"theory: {name}")
         steps += kept(
             store, f"theory-steps-{name}", [HALVINGS, DURATION, "quarter"], lambda name=name: in_steps(problem(name))
@@ -243,7 +237,8 @@ THEORY = Experiment(
     "theory",
     "The theorem, checked in numbers",
     "Trajectory error against dt and the network's error, Gronwall's bound, Hermite interpolant, Jacobian gap.",
-    settle,
-    lambda options: [],
-    find,
+    full=Options(tuple(SYSTEMS)),
+    quick=Options(("mass_spring", "lotka_volterra")),
+    wanted=lambda options: [],
+    find=find,
 )

@@ -13,6 +13,7 @@ from twinfold.cell import Cell
 from twinfold.constraint.base import Conserved, Constraint
 from twinfold.integrate.diffrax_step import DiffraxStep
 from twinfold.integrate.explicit import RK4, Euler, Heun, Midpoint
+from twinfold.integrate.stability import check_step
 from twinfold.project.base import NoProjection
 from twinfold.project.newton import Newton
 from twinfold.result import RESULTS
@@ -207,3 +208,26 @@ def test_diffrax_step_differentiates_forward_and_in_reverse(solver):
     exact = -0.1 * np.exp(-0.2) if solver is TSIT5 else -0.1 / 1.2**2
     np.testing.assert_allclose(jax.grad(run)(2.0), exact, rtol=1e-5)
     np.testing.assert_allclose(jax.jvp(run, (2.0,), (1.0,))[1], exact, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("method", "limit"), [(Euler(), 2.0), (Midpoint(), 2.0), (Heun(), 2.0), (RK4(), 2.785293563405282)]
+)
+def test_the_stability_limit_of_each_tableau(method, limit):
+    # The real axis of the stability region, from the literature; and what the step does on x' = -x.
+    assert check_step(method, [-1.0], 0.999 * limit) is None
+    found = check_step(method, [-1.0, -0.1, 3.0], 1.001 * limit)
+    assert found is not None
+    assert found.substeps == 2
+    for scale, grows in ((0.999, False), (1.001, True)):
+        out = method.step(lambda t, x, w, p: -x, 0.0, scale * limit, jnp.ones(1), lambda t: None, {}).x
+        assert (abs(float(out[0])) > 1) == grows
+
+
+def test_growth_and_slow_oscillation_are_not_instability():
+    assert check_step(Euler(), [2.0, 1e-3 + 5.0j], 10.0) is None
+    assert check_step(Euler(), [-1e-9 + 0.5j, -1e-9 - 0.5j], 0.1) is None
+    assert check_step(Euler(2), [-1.0], 3.9) is None
+    found = check_step(Euler(2), [-1.0], 4.1)
+    assert found is not None
+    np.testing.assert_allclose([found.step, found.decay, found.substeps], [2.05, 1.0, 3])

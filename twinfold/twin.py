@@ -21,6 +21,7 @@ from twinfold.integrate.explicit import RK4
 from twinfold.project.base import AbstractProjection, NoProjection
 from twinfold.result import RESULTS, first_failure
 from twinfold.rollout import Trajectory, rollout
+from twinfold.stiffness import unstable_step
 from twinfold.times import check_times
 
 
@@ -58,8 +59,9 @@ class Twin(eqx.Module):
     - `params`: p by name; `Unknown` where a value is to be estimated, a number or array where it is known.
     - `observe`: y from t, x, z, w, p; the state itself when left out.
     - `algebraic`: z from t, x, w, p, in closed form; evaluated in every stage of the integrator.
-    - `initial`: the state at a run's first sample, as a function of what it names of t, y, w, p there, or an
-      `Unknown` to be estimated; when left out, the x0 of the data, or else the first observation.
+    - `initial`: the state at a run's first sample, as a function of what it names of t, y, w, p there and of `twin`
+      (to find, say, the charge that explains a voltage by its learned parts), or an `Unknown` to be estimated; when
+      left out, the x0 of the data, or else the first observation.
     - `integrator`, `constraint`, `projection`: the recurrent cell.
     - `between`: `"hold"` or `"linear"`, how the inputs vary between their samples.
     """
@@ -74,6 +76,7 @@ class Twin(eqx.Module):
     projection: AbstractProjection
     between: str = eqx.field(static=True)
     runs: tuple[str, ...] | None  # names of the runs that have parameters of their own
+    groups: tuple[str, ...] | None  # the group of each
 
     def __init__(
         self,
@@ -96,7 +99,7 @@ class Twin(eqx.Module):
             ("field", field, ("t", "x", "z", "w", "p", "level")),
             ("observe", observe, ("t", "x", "z", "w", "p")),
             ("algebraic", algebraic, ("t", "x", "w", "p")),
-            ("initial", None if isinstance(initial, Unknown) else initial, ("t", "y", "w", "p")),
+            ("initial", None if isinstance(initial, Unknown) else initial, ("t", "y", "w", "p", "twin")),
         ):
             if fn is not None:
                 named_arguments(fn, names, role)
@@ -110,6 +113,7 @@ class Twin(eqx.Module):
         self.projection = NoProjection() if projection is None else projection
         self.between = between
         self.runs = None
+        self.groups = None
 
     @property
     def cell(self) -> Cell:
@@ -139,18 +143,39 @@ class Twin(eqx.Module):
             raise ValueError(f"run={run}: the twin was fitted on {len(known)} runs (0 to {len(known) - 1}).")
         if not isinstance(run, str):
             return run
-        if run not in known:
+        found = self.places((run,), (run,))
+        if found is None:
             raise ValueError(f"run={run!r}: the twin was fitted on {', '.join(known) or 'no named runs'}.")
-        return known.index(run)
+        return found[0]
 
-    def for_runs(self, names: tuple[str, ...]) -> "Twin":
-        """A copy in which each `Unknown(per_run=True)` has a value for each of the named runs."""
+    def for_runs(self, names: tuple[str, ...], groups: tuple[str, ...] | None = None) -> "Twin":
+        """A copy in which each `Unknown` that is not shared by all has values for these runs and their groups."""
+        groups = names if groups is None else groups
         twin = jax.tree.map(
-            lambda node: node.for_runs(len(names)) if is_unknown(node) and node.per_run else node,
+            lambda node: node.for_runs(groups) if is_unknown(node) and node.own else node,
             self,
             is_leaf=is_unknown,
         )
-        return eqx.tree_at(lambda twin: twin.runs, twin, names, is_leaf=lambda node: node is None)
+        return eqx.tree_at(
+            lambda twin: (twin.runs, twin.groups), twin, (names, groups), is_leaf=lambda node: node is None
+        )
+
+    def unknowns(self) -> list[Unknown]:
+        """Every parameter that is to be estimated."""
+        return [node for node in jax.tree.leaves(self, is_leaf=is_unknown) if isinstance(node, Unknown)]
+
+    def places(self, names: Sequence[str], groups: Sequence[str]) -> list[int] | None:
+        """For each run the index under which `parameters` finds what belongs to it; None where one has nothing.
+
+        A run that was not fitted has the parameters of its group, unless some belong to single runs.
+        """
+        known, owned = list(self.runs or ()), list(self.groups or ())
+        alone = any(unknown.per_run for unknown in self.unknowns())
+        found = [
+            known.index(name) if name in known else owned.index(group) if group in owned and not alone else None
+            for name, group in zip(names, groups, strict=True)
+        ]
+        return None if None in found else [place for place in found if place is not None]
 
     def outputs(self, t: Scalar, x: State, w: Any, p: Parameters) -> Float[Array, " k"]:
         """y(t, x, z, w, p)."""
@@ -173,7 +198,7 @@ class Twin(eqx.Module):
         if isinstance(self.initial, Unknown):
             return self.initial.value(run)
         if self.initial is not None:
-            return jnp.asarray(call_by_name(self.initial, "initial", t=t, y=y, w=w, p=p))
+            return jnp.asarray(call_by_name(self.initial, "initial", t=t, y=y, w=w, p=p, twin=self))
         if x0 is not None:
             return x0
         if self.observe is not None:
@@ -200,7 +225,7 @@ class Twin(eqx.Module):
         **Arguments:** `x0` at `ts[0]`; `ts`, increasing; `w`, one row of inputs for each time; `run`, whose own
         parameters to use; `p`, values that replace the twin's; `level` of the constraint (that of x0 when left
         out); `start`: an x0 off the manifold is projected (with a warning that says how far it was) or refused;
-        `throw=False` returns a failed simulation as it is.
+        `throw=False` returns a failed simulation as it is, and takes an explicit step however long it is.
         """
         first, times, inputs, wanted = _checked(x0, ts, w, level, start)
         values = self.parameters(run)
@@ -213,6 +238,12 @@ class Twin(eqx.Module):
         count = check_model(self, times[0], first, None if inputs is None else inputs[0], values)
         if wanted is not None and (wanted.shape != (count,) or not bool(jnp.all(jnp.isfinite(wanted)))):
             raise ValueError(f"level={np.asarray(wanted)}: give {count} finite values, one for each constraint.")
+        if throw:
+            level = self.constraint.level(times[0], first, values) if wanted is None else wanted
+            longest, w0 = float(jnp.max(jnp.diff(times))), None if inputs is None else inputs[0]
+            wrong = unstable_step(self.cell, times[0], first, w0, values, level, longest)
+            if wrong is not None:
+                raise ValueError(wrong)
         simulation = simulate_batchable(self, first, times, inputs, values, wanted, start)
         self._tell(simulation, start, throw)
         return simulation

@@ -60,6 +60,7 @@ class Dataset:
         inputs: Any = None,
         x0: Any = None,
         names: Sequence[str] | None = None,
+        groups: Sequence[str] | None = None,
         output_names: Sequence[str] | None = None,
         input_names: Sequence[str] | None = None,
     ) -> "Dataset":
@@ -72,7 +73,8 @@ class Dataset:
           list a [T_r] vector means k = 1.
         - `inputs`: likewise, and never missing (`from_frame` fills gaps).
         - `x0`: an [R, n] array or a list of [n] vectors: the state at each run's first sample.
-        - `names` of the runs; "0", "1", ... when left out.
+        - `names` of the runs; "0", "1", ... when left out. `groups`, for each run what it is a run of; runs of a
+          group share its parameters (see `Unknown(per_group=True)`).
         - `output_names`, `input_names`; "y0", "y1", ... and "w0", "w1", ... when left out.
 
         **Raises:** `ValueError` that names the argument and the run.
@@ -88,11 +90,18 @@ class Dataset:
         if x0 is not None:
             x0 = _per_run(x0, "x0", 2, "an [R, n] array or a list of [n] vectors")
         names = [str(index) for index in range(len(ys))] if names is None else list(map(str, names))
-        for argument, values in (("ts", times), ("inputs", inputs), ("x0", x0), ("names", names)):
+        for argument, values in (
+            ("ts", times),
+            ("inputs", inputs),
+            ("x0", x0),
+            ("names", names),
+            ("groups", groups),
+        ):
             if values is not None and len(values) != len(ys):
                 raise ValueError(f"{argument} has {len(values)} runs and ys {len(ys)}; give one for each run.")
         absent = [None] * len(ys)
-        runs = tuple(map(_run, names, times, ys, inputs or absent, x0 or absent))
+        groups = [""] * len(ys) if groups is None else list(map(str, groups))
+        runs = tuple(map(_run, names, times, ys, inputs or absent, x0 or absent, groups))
         if output_names is None:
             output_names = [f"y{index}" for index in range(runs[0].outputs)]
         if input_names is None:
@@ -108,13 +117,16 @@ class Dataset:
         run: str | None = None,
         inputs: Sequence[str] = (),
         x0: Sequence[str] | None = None,
+        group: str | None = None,
         fill: Literal["hold", "linear", "refuse"] = "hold",
         sort: bool = False,
     ) -> "Dataset":
         """A data set from a pandas data frame: see `twinfold.data.table.from_frame`."""
         from twinfold.data.table import from_frame
 
-        return from_frame(frame, time=time, outputs=outputs, run=run, inputs=inputs, x0=x0, fill=fill, sort=sort)
+        return from_frame(
+            frame, time=time, outputs=outputs, run=run, inputs=inputs, x0=x0, group=group, fill=fill, sort=sort
+        )
 
     @staticmethod
     def from_csv(
@@ -125,13 +137,16 @@ class Dataset:
         run: str | None = None,
         inputs: Sequence[str] = (),
         x0: Sequence[str] | None = None,
+        group: str | None = None,
         fill: Literal["hold", "linear", "refuse"] = "hold",
         sort: bool = False,
     ) -> "Dataset":
         """A data set from a CSV file with a header: see `twinfold.data.table.from_csv`."""
         from twinfold.data.table import from_csv
 
-        return from_csv(path, time=time, outputs=outputs, run=run, inputs=inputs, x0=x0, fill=fill, sort=sort)
+        return from_csv(
+            path, time=time, outputs=outputs, run=run, inputs=inputs, x0=x0, group=group, fill=fill, sort=sort
+        )
 
     def __len__(self) -> int:
         """Number of runs."""
@@ -141,6 +156,11 @@ class Dataset:
     def names(self) -> tuple[str, ...]:
         """The names of the runs, in their order."""
         return tuple(run.name for run in self.runs)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The group of each run."""
+        return tuple(run.group for run in self.runs)
 
     def select(self, names: Sequence[str]) -> "Dataset":
         """The runs of these names, in this order."""
@@ -209,7 +229,7 @@ class Dataset:
         header: list[Any] = [self.output_names, self.input_names]
         for run in self.runs:
             arrays = [run.ts, run.y, run.w, run.x0]
-            header.append((run.name, [None if array is None else array.shape for array in arrays]))
+            header.append((run.name, run.group, [None if array is None else array.shape for array in arrays]))
             for array in arrays:
                 if array is not None:
                     # A NaN can have many bit patterns; byte order is the machine's own.
@@ -244,7 +264,7 @@ class Dataset:
                 raise ValueError(f"{argument}: there is no run {unknown_name(name, self.names)}")
 
 
-def _run(name: str, ts: Any, y: Any, w: Any, x0: Any) -> Run:
+def _run(name: str, ts: Any, y: Any, w: Any, x0: Any, group: str) -> Run:
     def floats(values: Any, argument: str) -> np.ndarray:
         return as_floats(values, f"{argument} of run '{name}'")
 
@@ -254,6 +274,7 @@ def _run(name: str, ts: Any, y: Any, w: Any, x0: Any) -> Run:
         floats(y, "ys"),
         None if w is None else floats(w, "inputs"),
         None if x0 is None else floats(x0, "x0"),
+        group,
     )
 
 

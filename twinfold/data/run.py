@@ -19,6 +19,8 @@ class Run:
     - `y`: [T, k] outputs, NaN where one was not measured; a [T] vector means k = 1.
     - `w`: [T, d] inputs, or None; a [T] vector means d = 1.
     - `x0`: [n] the state at `ts[0]`, or None where it is not known.
+    - `group`: what it is a run of (a machine, a battery cell), whose own parameters it shares with the other runs of
+      that group; a group by itself when left out.
     """
 
     name: str
@@ -26,6 +28,7 @@ class Run:
     y: np.ndarray
     w: np.ndarray | None = None
     x0: np.ndarray | None = None
+    group: str = ""
 
     def __post_init__(self):
         of_run = f"of run '{self.name}'"
@@ -50,6 +53,7 @@ class Run:
                 f"x0 {of_run} is not finite: {x0}; give every state, or leave x0 out and let the twin's "
                 "`initial` estimate it."
             )
+        object.__setattr__(self, "group", self.group or self.name)
         for field, value in (("ts", ts), ("y", y), ("w", w), ("x0", x0)):
             if value is not None:
                 value.setflags(write=False)

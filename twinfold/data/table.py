@@ -25,6 +25,7 @@ def from_frame(
     run: str | None = None,
     inputs: Sequence[str] = (),
     x0: Sequence[str] | None = None,
+    group: str | None = None,
     fill: Fill = "hold",
     sort: bool = False,
 ) -> Dataset:
@@ -38,6 +39,7 @@ def from_frame(
     - `run`: the column that names the run of a row; all rows are one run, "0", when left out.
     - `inputs`: the columns of inputs.
     - `x0`: the columns whose first row in a run is its initial state.
+    - `group`: the column that names what a run is of (its machine, its cell): runs of a group share its parameters.
     - `fill`: what an empty input cell holds: the last value (before the first one, the first), a value linear
       in time, or nothing: `"refuse"`.
     - `sort`: put the rows of each run in order of time; when False, times that go backwards are an error.
@@ -49,7 +51,7 @@ def from_frame(
         raise ValueError(f"frame is a {type(frame).__name__}; give a pandas.DataFrame.")
     if fill not in ("hold", "linear", "refuse"):
         raise ValueError(f'fill={fill!r}: give "hold", "linear" or "refuse".')
-    single = {"time": [time]} if run is None else {"time": [time], "run": [run]}
+    single = {name: [column] for name, column in (("time", time), ("run", run), ("group", group)) if column is not None}
     for argument, columns in (single | {"outputs": outputs, "inputs": inputs, "x0": x0 or ()}).items():
         _check_columns(frame, argument, columns)
     if not outputs:
@@ -60,7 +62,7 @@ def from_frame(
     measured = _numbers(pd, frame, outputs, "outputs")
     given = _numbers(pd, frame, inputs, "inputs")
     initial = _numbers(pd, frame, x0 or (), "x0")
-    ts, ys, ws, x0s, names = [], [], [], [], []
+    ts, ys, ws, x0s, names, groups = [], [], [], [], [], []
     for name, rows in _rows_by_run(frame, run).items():
         if sort:
             rows = rows[np.argsort(times[rows], kind="stable")]
@@ -69,6 +71,7 @@ def from_frame(
         if t.dtype == np.int64:  # nanoseconds, from timestamps
             t = (t - t[0]) / 1e9
         names.append(name)
+        groups.append("" if group is None else _group(frame[group].iloc[rows], group, name))
         ts.append(t)
         ys.append(measured[rows])
         ws.append(_filled(t, given[rows], rows, inputs, name, fill))
@@ -79,9 +82,20 @@ def from_frame(
         inputs=ws if inputs else None,
         x0=x0s if x0 else None,
         names=names,
+        groups=groups,
         output_names=outputs,
         input_names=inputs,
     )
+
+
+def _group(values: Any, column: str, run: str) -> str:
+    named = sorted({str(value) for value in values.dropna()})
+    if len(named) != 1:
+        raise ValueError(
+            f"group: run '{run}' has {len(named)} names in column '{column}' ({', '.join(named[:3]) or 'none'}); "
+            "a run belongs to one group."
+        )
+    return named[0]
 
 
 def from_csv(
@@ -92,6 +106,7 @@ def from_csv(
     run: str | None = None,
     inputs: Sequence[str] = (),
     x0: Sequence[str] | None = None,
+    group: str | None = None,
     fill: Fill = "hold",
     sort: bool = False,
 ) -> Dataset:
@@ -108,7 +123,7 @@ def from_csv(
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = pd.read_csv(
                 path,
-                dtype=None if run is None else {run: str},
+                dtype={column: str for column in (run, group) if column is not None},
                 index_col=False,
                 skipinitialspace=True,
                 low_memory=False,
@@ -119,7 +134,9 @@ def from_csv(
     except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: the file is not a comma-separated table: {str(error).strip()}") from None
     try:
-        return from_frame(frame, time=time, outputs=outputs, run=run, inputs=inputs, x0=x0, fill=fill, sort=sort)
+        return from_frame(
+            frame, time=time, outputs=outputs, run=run, inputs=inputs, x0=x0, group=group, fill=fill, sort=sort
+        )
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 

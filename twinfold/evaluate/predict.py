@@ -156,14 +156,14 @@ def _checked(twin: Twin, data: Dataset) -> Batch:
     """The runs as a batch whose run indices are the twin's, or a `ValueError` that says what does not fit."""
     batch = data.batch()
     if twin.runs is not None and has_own_parameters(twin):
-        missing = [name for name in data.names if name not in twin.runs]
-        if missing:
+        places = twin.places(data.names, data.groups)
+        if places is None:
+            missing = next(run.name for run in data.runs if twin.places((run.name,), (run.group,)) is None)
             raise ValueError(
-                f"data: the twin has no parameters of run '{missing[0]}'; it was fitted on "
+                f"data: the twin has no parameters of run '{missing}'; it was fitted on "
                 f'{", ".join(twin.runs)}. Estimate them first: fit(twin, data, train="per_run").'
             )
-        index = jnp.array([twin.runs.index(name) for name in data.names])
-        batch = eqx.tree_at(lambda batch: batch.run, batch, index)
+        batch = eqx.tree_at(lambda batch: batch.run, batch, jnp.array(places))
     row = jax.tree.map(lambda leaf: leaf[0], batch)
     p = twin.parameters(row.run)
     x0 = _initial(twin, row, p)

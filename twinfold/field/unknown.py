@@ -23,7 +23,8 @@ class Unknown(eqx.Module):
     """A parameter to be estimated from data.
 
     **Arguments:** `start`, the first guess; `positive=True`, or `bounds=(lower, upper)`, to keep it there;
-    `per_run=True` for one value per run (a cell's own capacity) rather than one shared by all.
+    `per_run=True` for one value per run (where it starts), or `per_group=True` for one per group of runs (a
+    battery cell's own capacity), rather than one shared by all.
     """
 
     start: Frozen
@@ -31,6 +32,8 @@ class Unknown(eqx.Module):
     positive: bool = eqx.field(static=True)
     bounds: tuple[float, float] | None = eqx.field(static=True)
     per_run: bool = eqx.field(static=True)
+    per_group: bool = eqx.field(static=True)
+    owner: Frozen | None  # which of the values belongs to each run
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Unknown(eqx.Module):
         positive: bool = False,
         bounds: tuple[float, float] | None = None,
         per_run: bool = False,
+        per_group: bool = False,
     ):
         start = np.asarray(start, dtype=float)
         if not np.all(np.isfinite(start)):
@@ -47,6 +51,8 @@ class Unknown(eqx.Module):
             raise ValueError("Unknown: give either positive=True or bounds=(lower, upper), not both.")
         if positive and not np.all(start > 0):
             raise ValueError(f"Unknown(start={start}, positive=True): the first guess must be positive.")
+        if per_run and per_group:
+            raise ValueError("Unknown: give either per_run=True or per_group=True, not both.")
         if bounds is not None and not (bounds[0] < bounds[1]):
             raise ValueError(f"Unknown(bounds={bounds}): the lower bound must be below the upper one.")
         if bounds is not None and not np.all((bounds[0] < start) & (start < bounds[1])):
@@ -55,14 +61,20 @@ class Unknown(eqx.Module):
         self.raw = jnp.zeros(start.shape)
         self.positive = positive
         self.bounds = bounds
-        self.per_run = per_run
+        self.per_run, self.per_group = per_run, per_group
+        self.owner = None
+
+    @property
+    def own(self) -> bool:
+        """Whether runs, or groups of runs, have a value of their own."""
+        return self.per_run or self.per_group
 
     def value(self, run: int | Int[ArrayLike, ""] | None = None) -> Float[Array, "..."]:
         """The parameter in physical units, for one run where it has a value for each."""
         start, raw = self.start.value, self.raw
-        if raw.ndim > start.ndim and run is not None:
-            raw = raw[run]
-        elif raw.ndim > start.ndim:
+        if self.owner is not None and run is not None:
+            raw = raw[self.owner.value[run]]
+        elif self.owner is not None:
             raw = jnp.zeros_like(start)  # a run that was not fitted: the first guess
         if self.positive:
             return start * jnp.exp(raw)
@@ -72,10 +84,18 @@ class Unknown(eqx.Module):
             return lower + (upper - lower) * jax.nn.sigmoid(jnp.log(fraction / (1 - fraction)) + raw)
         return start + jnp.maximum(jnp.abs(start), 1) * raw
 
-    def for_runs(self, runs: int) -> "Unknown":
-        """A copy with one value for each of `runs` runs, all at the first guess."""
-        shape = (runs, *self.start.value.shape)
-        return eqx.tree_at(lambda u: u.raw, self, jnp.zeros(shape, self.raw.dtype))
+    def for_runs(self, groups: tuple[str, ...]) -> "Unknown":
+        """A copy with a value for each run, or for each group (`groups` names that of each run), at the first guess."""
+        distinct = list(dict.fromkeys(groups))
+        owner = [distinct.index(group) for group in groups] if self.per_group else range(len(groups))
+        count = len(distinct) if self.per_group else len(groups)
+        raw = jnp.zeros((count, *self.start.value.shape), self.raw.dtype)
+        return eqx.tree_at(
+            lambda u: (u.raw, u.owner),
+            self,
+            (raw, Frozen(jnp.asarray(list(owner), jnp.int32))),
+            is_leaf=lambda node: node is None,
+        )
 
 
 def is_unknown(node: Any) -> bool:

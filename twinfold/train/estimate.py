@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from twinfold._types import State
 from twinfold.data.batch import Batch
 from twinfold.field.learned import Frozen, trainable
-from twinfold.field.unknown import Unknown, is_unknown
+from twinfold.field.unknown import is_unknown
 from twinfold.twin import Twin, simulate_batchable
 
 
@@ -39,7 +39,7 @@ class Estimate(eqx.Module):
             return spec
 
         def own(node: Any, spec: Any) -> Any:
-            keep = is_unknown(node) and node.per_run
+            keep = is_unknown(node) and node.own
             return spec if keep else jax.tree.map(lambda _: False, spec)
 
         twin = jax.tree.map(own, self.twin, spec.twin, is_leaf=is_unknown)
@@ -78,6 +78,5 @@ def _simulated_starts(twin: Twin, batch: Batch) -> Float[Array, "B n"]:
 
 
 def has_own_parameters(twin: Twin) -> bool:
-    """Whether any unknown has a value of its own for each run."""
-    unknowns = [node for node in jax.tree.leaves(twin, is_leaf=is_unknown) if isinstance(node, Unknown)]
-    return any(unknown.per_run for unknown in unknowns)
+    """Whether any unknown has a value of its own for each run or group."""
+    return any(unknown.own for unknown in twin.unknowns())

@@ -1,5 +1,6 @@
 """From a twin and its data to the problem that all seeds share, with every static mistake named on the way."""
 
+import warnings
 from typing import Any, Literal
 
 import equinox as eqx
@@ -9,6 +10,9 @@ from jaxtyping import Array, Float, PyTree
 
 from twinfold.data.batch import Batch
 from twinfold.data.dataset import Dataset
+from twinfold.field.learned import Context
+from twinfold.field.network import Network
+from twinfold.stiffness import unstable_step
 from twinfold.train.estimate import Estimate, has_own_parameters, shooting_states
 from twinfold.train.gradient import Adam, Gradient
 from twinfold.train.levenberg import LevenbergMarquardt
@@ -33,8 +37,8 @@ def prepare(
 ) -> tuple[tuple[AbstractMethod, ...], tuple[Problem, ...], PyTree]:
     """The stages, the problem that each solves, and the first parameters of all seeds."""
     batch = data.batch() if window is None else data.windows(window)
-    twin = _with_runs(twin, tuple(run.name for run in data.runs), train)
-    held = None if valid is None else _validation_batch(twin, data, valid)
+    twin = _with_runs(twin, data, train)
+    held = None if valid is None else _validation_batch(twin, valid)
     states = _count_states(twin, batch)
     if held is not None:
         _count_states(twin, held)
@@ -82,13 +86,11 @@ def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
     return Adam(200, rate=1e-2, window=SHORT), LevenbergMarquardt(30, window=SHORT), LevenbergMarquardt(40)
 
 
-def _with_runs(twin: Twin, runs: tuple[str, ...], train: str) -> Twin:
-    """The twin with a value for each run where it has parameters of that kind."""
-    if twin.runs is None:
-        return twin.for_runs(runs)
-    if train == "per_run":
-        return eqx.tree_at(lambda twin: twin.runs, twin, None, is_leaf=lambda node: node is twin.runs).for_runs(runs)
-    if has_own_parameters(twin) and twin.runs != runs:
+def _with_runs(twin: Twin, data: Dataset, train: str) -> Twin:
+    """The twin with a value for each run or group where it has parameters of that kind."""
+    if twin.runs is None or train == "per_run":
+        return twin.for_runs(data.names, data.groups)
+    if has_own_parameters(twin) and (twin.runs, twin.groups) != (data.names, data.groups):
         raise ValueError(
             'data: the twin was fitted on other runs and has parameters of theirs. Pass train="per_run" to '
             "estimate those of the new runs, or start from the twin as it was before it was fitted."
@@ -108,20 +110,19 @@ def _check_stages(methods: tuple[AbstractMethod, ...], measured: bool, estimated
             raise ValueError("batch_size: shooting windows are joined to their neighbours; train on all at once.")
 
 
-def _validation_batch(twin: Twin, data: Dataset, valid: Dataset) -> Batch:
+def _validation_batch(twin: Twin, valid: Dataset) -> Batch:
     """Whole validation runs; those with parameters of their own must be runs that are trained on."""
     batch = valid.batch()
     if not has_own_parameters(twin):
         return batch
-    names = [run.name for run in data.runs]
-    missing = [run.name for run in valid.runs if run.name not in names]
-    if missing:
+    places = twin.places(valid.names, valid.groups)
+    if places is None:
+        missing = next(run.name for run in valid.runs if twin.places((run.name,), (run.group,)) is None)
         raise ValueError(
-            f"valid: run '{missing[0]}' is not in the training data, so its own parameters (Unknown with "
-            "per_run=True) are never estimated. Leave `valid` out, or validate on other parts of the same runs."
+            f"valid: run '{missing}' is not in the training data, so its own parameters (Unknown with per_run=True or "
+            "per_group=True) are never estimated. Leave `valid` out, or validate on other parts of the same runs."
         )
-    index = jnp.array([names.index(run.name) for run in valid.runs])
-    return eqx.tree_at(lambda batch: batch.run, batch, index)
+    return eqx.tree_at(lambda batch: batch.run, batch, jnp.array(places))
 
 
 def _first_state(twin: Twin, batch: Batch) -> tuple[Batch, dict[str, Any], Any]:
@@ -137,7 +138,14 @@ def _count_states(twin: Twin, batch: Batch) -> int:
             "data: the first sample of a run is not measured in full, so it cannot be the initial state. Give x0, or "
             "initial=Unknown(guess, per_run=True)."
         )
-    _, _, x = _first_state(twin, batch)
+    # A start that is computed with the learned parts needs weights, of whatever values, to have a shape.
+    context = Context(0, 0, batch.y.dtype)
+    drawn = jax.tree.map(
+        lambda node: node.initialise(jax.random.key(0), context) if isinstance(node, Network) else node,
+        twin,
+        is_leaf=lambda node: isinstance(node, Network),
+    )
+    x = jax.eval_shape(lambda: _first_state(drawn, batch)[2])
     if x.ndim != 1:
         raise ValueError(f"initial: the state has shape {x.shape}; it must be a vector.")
     return x.shape[0]
@@ -148,6 +156,11 @@ def _check_fit(twin: Twin, batch: Batch) -> None:
     row, p, x = _first_state(twin, batch)
     w = None if row.w is None else row.w[0]
     check_model(twin, row.ts[0], x, w, p)
+    level = twin.constraint.level(row.ts[0], x, p)
+    # A warning only: the first state of an untrained network says little about the trained one.
+    wrong = unstable_step(twin.cell, row.ts[0], x, w, p, level, float(jnp.max(jnp.diff(batch.ts))))
+    if wrong is not None:
+        warnings.warn(wrong, stacklevel=4)
     outputs = jax.eval_shape(twin.outputs, row.ts[0], x, w, p)
     if outputs.shape != row.y[0].shape:
         raise ValueError(

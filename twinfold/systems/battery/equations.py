@@ -1,0 +1,139 @@
+"""The battery as a semi-explicit index-1 DAE: seven differential states, every algebraic relation in closed form.
+
+    x = (q_b,p  q_s,p  q_b,n  q_s,n  V_o'  V_eta,p'  V_eta,n'),    w = (current in A, > 0 on discharge; degrees Celsius)
+
+Given x and w the algebraic relations have one solution, computed in every stage of the integrator: they relate z to x
+and restrict no x, so that there is nothing to project. Daigle & Kulkarni (2013), with the paper's notation.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from twinfold._types import Parameters, State
+from twinfold.systems.battery.parameters import FARADAY, GAS, KELVIN
+
+EDGE = 1e-6  # mole fractions are kept so far from 0 and 1, where the logarithm ends
+STATES = ("q_bp", "q_sp", "q_bn", "q_sn", "V_o", "V_eta_p", "V_eta_n")
+
+Fraction = Float[Array, ""]
+
+
+def expansion(x: Fraction, coefficients: Float[Array, " N"]) -> Fraction:
+    """V_INT, the Redlich-Kister expansion 1/F sum_k A_k [(2x-1)^(k+1) - 2xk(1-x)(2x-1)^(k-1)], in volt."""
+    y, total = 2 * x - 1, jnp.zeros_like(x)
+    power = jnp.ones_like(x)  # y^(k-1) for k >= 1; the second term is absent for k = 0
+    for k in range(coefficients.shape[0]):
+        if k == 0:
+            total = total + coefficients[0] * y
+        else:
+            total = total + coefficients[k] * power * (y**2 - 2 * x * k * (1 - x))
+            power = power * y
+    return total / FARADAY
+
+
+def printed_expansion(x: Fraction, coefficients: Float[Array, " N"]) -> Fraction:
+    """V_INT as the paper prints it, with (k(2x-1)-(x-1))/(2x-1)^(1-k) as second term: diverges at x = 0.5."""
+    y, total = 2 * x - 1, jnp.zeros_like(x)
+    for k in range(coefficients.shape[0]):
+        total = total + coefficients[k] * (y ** (k + 1) - (k * y - (x - 1)) * y ** (k - 1))
+    return total / FARADAY
+
+
+class Interaction(eqx.Module):
+    """V_INT of one electrode: the expansion, a network in its place, or the expansion and a network's residual.
+
+    `network(u)` of u = (x_s) or, where it also sees the load, (x_s, current, temperature), in the units that `unit`
+    gives for each; its output is in units of `size` volt. `replaces`: whether the expansion is left out.
+    """
+
+    network: Callable | None = None
+    replaces: bool = eqx.field(static=True, default=False)
+    sees: tuple[str, ...] = eqx.field(static=True, default=("x",))
+    size: float = eqx.field(static=True, default=1.0)
+    printed: bool = eqx.field(static=True, default=False)
+
+    def __call__(self, x: Fraction, i: Fraction, celsius: Fraction, coefficients: Array) -> Fraction:
+        known = (printed_expansion if self.printed else expansion)(x, coefficients)
+        if self.network is None:
+            return known
+        # Around the middle of their range, in units of about one.
+        seen = {"x": 4 * (x - 0.5), "i": i - 2, "T": (celsius - 25) / 20}
+        learned = self.size * self.network(jnp.stack([seen[name] for name in self.sees]))[0]
+        return learned if self.replaces else known + learned
+
+
+class Relations(eqx.Module):
+    """All algebraic variables z of x and w, by name; the learned parts are in here.
+
+    `fraction`: whether the equilibrium potentials follow the `"surface"` fraction, as in the source, or the `"total"`
+    one, as the paper prints.
+    """
+
+    positive: Interaction
+    negative: Interaction
+    fraction: Literal["surface", "total"] = eqx.field(static=True, default="surface")
+
+    def __call__(self, x: State, w: Float[Array, "2"], p: Parameters) -> dict[str, Array]:
+        i, celsius = w[0], w[1]
+        kelvin = celsius + KELVIN
+        surface = p["q_max"] * p["v_s"] / (p["v_s"] + p["v_b"])
+        z: dict[str, Array] = {"V_o": i * p["R_o"]}
+        for side, bulk_q, surface_q in (("p", x[0], x[1]), ("n", x[2], x[3])):
+            total = (bulk_q + surface_q) / p["q_max"]
+            at = surface_q / surface
+            z |= {
+                f"x_{side}": total,
+                f"x_s{side}": at,
+                f"flux_{side}": (bulk_q / p["v_b"] - surface_q / p["v_s"]) / p["D"],
+            }
+            inside = jnp.clip(at, EDGE, 1 - EDGE)
+            exchange = p[f"k_{side}"] * (1 - inside) ** p["alpha"] * inside ** (1 - p["alpha"])
+            density = i / p[f"S_{side}"]
+            z[f"V_eta_{side}"] = GAS * kelvin / (FARADAY * p["alpha"]) * jnp.arcsinh(density / (2 * exchange))
+            fraction = inside if self.fraction == "surface" else jnp.clip(total, EDGE, 1 - EDGE)
+            z[f"V_U{side}"] = self.equilibrium(side, fraction, i, celsius, p)
+        return z
+
+    def equilibrium(self, side: str, x: Fraction, i: Fraction, celsius: Fraction, p: Parameters) -> Fraction:
+        """V_U of one electrode (`"p"` or `"n"`) at a mole fraction."""
+        interaction = self.positive if side == "p" else self.negative
+        mixing = GAS * (celsius + KELVIN) / FARADAY * jnp.log((1 - x) / x)
+        return p[f"U0_{side}"] + mixing + interaction(x, i, celsius, p[f"A_{side}"])
+
+    def open_circuit(self, x_n: Fraction, celsius: Fraction, p: Parameters) -> Fraction:
+        """The voltage at rest when the negative electrode is filled to `x_n` (1 - x_n then fills the positive one)."""
+        inside, idle = jnp.clip(x_n, EDGE, 1 - EDGE), jnp.zeros_like(x_n)
+        return self.equilibrium("p", 1 - inside, idle, celsius, p) - self.equilibrium("n", inside, idle, celsius, p)
+
+
+def rates(x: State, z: dict[str, Array], w: Float[Array, "2"], p: Parameters) -> State:
+    """dx/dt: charge through the surfaces and from the bulk, voltage drops that follow with a delay."""
+    i = w[0]
+    return jnp.stack(
+        [
+            -z["flux_p"],
+            i + z["flux_p"],
+            -z["flux_n"],
+            -i + z["flux_n"],
+            (z["V_o"] - x[4]) / p["tau_o"],
+            (z["V_eta_p"] - x[5]) / p["tau_p"],
+            (z["V_eta_n"] - x[6]) / p["tau_n"],
+        ]
+    )
+
+
+def voltage(x: State, z: dict[str, Array]) -> Float[Array, ""]:
+    """V = V_U,p - V_U,n - V_o' - V_eta,p' - V_eta,n'."""
+    return z["V_Up"] - z["V_Un"] - x[4] - x[5] - x[6]
+
+
+def charged(x_n: Fraction, p: Parameters, drop: Fraction | float = 0.0) -> State:
+    """The state in equilibrium at a filling `x_n` of the negative electrode, with `drop` volt over R_o."""
+    bulk = p["v_b"] / (p["v_s"] + p["v_b"])
+    q_n, q_p = x_n * p["q_max"], (1 - x_n) * p["q_max"]
+    zero = jnp.zeros_like(q_n)
+    return jnp.stack([bulk * q_p, (1 - bulk) * q_p, bulk * q_n, (1 - bulk) * q_n, zero + drop, zero, zero])

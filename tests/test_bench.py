@@ -43,7 +43,7 @@ def call(*arguments):
 def folder(tmp_path_factory):
     """A folder with one trained cell and two that need no training."""
     out = tmp_path_factory.mktemp("bench")
-    outcome = run_queue([Wanted(QUICK, 2), *(Wanted(job, 1) for job in PLAIN)], out, tell=lambda line: None, show=False)
+    outcome = run_queue([Wanted(QUICK, 2, warped=True), *(Wanted(job, 1) for job in PLAIN)], out, tell=lambda line: None, show=False)
     assert outcome.computed == 3
     assert not outcome.failed
     return out
@@ -54,7 +54,7 @@ def test_finished_cells_are_not_computed_again(folder, monkeypatch):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(queue_module, "complete", refuse)
-    again = run_queue([Wanted(QUICK, 2), Wanted(QUICK, 1)], folder, tell=lambda line: None, show=False)
+    again = run_queue([Wanted(QUICK, 2, warped=True), Wanted(QUICK, 1)], folder, tell=lambda line: None, show=False)
     assert again.computed == 0
     assert not again.failed
 
@@ -65,7 +65,7 @@ def test_a_cell_is_completed_from_its_stored_fit(folder, tmp_path, monkeypatch):
     before = cell_of(folder, QUICK, 2)
     store.path(QUICK, "errors").rename(tmp_path / "kept.npz")
     monkeypatch.setattr(queue_module, "train", lambda *arguments: pytest.fail("trained again"))
-    run_queue([Wanted(QUICK, 2)], folder, tell=lambda line: None, show=False)
+    run_queue([Wanted(QUICK, 2, warped=True)], folder, tell=lambda line: None, show=False)
     after = cell_of(folder, QUICK, 2)
     for horizon in ("train", "long"):
         for metric in ("mae", "relative_violation_max", "failed"):

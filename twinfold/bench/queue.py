@@ -17,10 +17,16 @@ from twinfold.precision import enable_x64
 
 @dataclass(frozen=True)
 class Wanted:
-    """A job and the number of seeds that it is wanted with."""
+    """A job, the number of seeds that it is wanted with, and whether its DTW is wanted too."""
 
     job: Job
     seeds: int
+    warped: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What it has to have to be finished on this machine (DTW needs an extra)."""
+        return ("errors", "dtw") if self.warped and _can_warp() else ("errors",)
 
 
 @dataclass
@@ -33,9 +39,8 @@ class Outcome:
 
 
 def finished(wanted: Wanted, store: Store) -> bool:
-    """Whether nothing is left to do for a cell (on this machine: DTW needs an extra)."""
-    parts = ("errors", "dtw") if _can_warp() else ("errors",)
-    return all(store.has(wanted.job, part, wanted.seeds) for part in parts)
+    """Whether nothing is left to do for a cell."""
+    return all(store.has(wanted.job, part, wanted.seeds) for part in wanted.parts)
 
 
 def _can_warp() -> bool:
@@ -43,7 +48,7 @@ def _can_warp() -> bool:
 
 
 def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
-    """Compute what a cell lacks: its fit, its errors, its DTW. Raises `KeyboardInterrupt` when the fit was stopped."""
+    """Compute what a cell lacks: its fit, its errors, its DTW if that is wanted. Raises `KeyboardInterrupt` when the fit was stopped."""
     enable_x64()
     job, store = wanted.job, Store(folder)
     data = job.data(folder)
@@ -65,7 +70,7 @@ def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
     if not store.has(job, "errors", wanted.seeds):
         found, seconds = measure_errors(job, model, data)
         store.save_errors(job, seeds, found, seconds)
-    if _can_warp() and not store.has(job, "dtw", wanted.seeds):
+    if "dtw" in wanted.parts and not store.has(job, "dtw", wanted.seeds):
         store.save(job, "dtw", {"seeds": list(seeds)}, measure_warping(model, data))
     store.clear_failure(job)
 
@@ -115,12 +120,11 @@ def run_queue(
 
 
 def _merged(wanted: Sequence[Wanted]) -> list[Wanted]:
-    """Each cell once, with the most seeds that anyone wants."""
+    """Each cell once, with the most seeds, and the DTW, that anyone wants."""
     most: dict[str, Wanted] = {}
     for each in wanted:
-        seen = most.get(each.job.key)
-        if seen is None or each.seeds > seen.seeds:
-            most[each.job.key] = each
+        seen = most.get(each.job.key, each)
+        most[each.job.key] = Wanted(each.job, max(each.seeds, seen.seeds), each.warped or seen.warped)
     return list(most.values())
 
 

@@ -47,7 +47,7 @@ def wanted(options: Options) -> list[Wanted]:
     """The cells, and the floor of each."""
     cells = jobs(options)
     floors = dict.fromkeys(floor_job(job) for job in cells)
-    return [Wanted(job, options.seeds) for job in cells] + [Wanted(job, 1) for job in floors]
+    return [Wanted(job, options.seeds, warped=True) for job in cells] + [Wanted(job, 1) for job in floors]
 
 
 def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:

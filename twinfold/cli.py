@@ -1,4 +1,4 @@
-"""The command line: argument parsing only; what the commands do is in `twinfold.bench`."""
+"""The command line: argument parsing only; what the commands do is in `twinfold.bench` and `twinfold.data`."""
 
 import os
 import shlex
@@ -121,10 +121,8 @@ def demo(
         raise typer.Exit(1)
 
 
-def _names(typed: str | None, check: Callable[[str], object]) -> tuple[str, ...] | None:
+def _names(typed: str, check: Callable[[str], object]) -> tuple[str, ...]:
     """A list of names separated by commas, each known to `check`."""
-    if typed is None:
-        return None
     names = tuple(name.strip() for name in typed.split(",") if name.strip())
     for name in names:
         try:
@@ -137,10 +135,10 @@ def _names(typed: str | None, check: Callable[[str], object]) -> tuple[str, ...]
 @app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="An experiment; `list` shows them, `all` runs them one after the other.")],
-    systems: Annotated[str | None, typer.Option(help="Systems, separated by commas; all when left out.")] = None,
-    models: Annotated[str | None, typer.Option(help="Models, separated by commas; all when left out.")] = None,
+    systems: Annotated[str, typer.Option(help="Systems, separated by commas; all when left out.")] = "",
+    models: Annotated[str, typer.Option(help="Models, separated by commas; all when left out.")] = "",
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each model; the experiment's own number.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="`paper`, `best`, or both: `paper,best`.")] = None,
+    protocol: Annotated[str, typer.Option(help="`paper`, `best`, or both: `paper,best`.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="A first look, within three minutes.")] = False,
     out: Annotated[Path, typer.Option(help="Folder; all experiments in it share their finished cells.")] = Path(
         "runs/bench"
@@ -168,11 +166,11 @@ def bench(
         for each in EXPERIMENTS.values():
             console.print(f"[bold]{each.name}[/]  {each.about}", soft_wrap=True)
         return
-    chosen = list(EXPERIMENTS) if name == "all" else list(_names(name, experiment) or ())
+    chosen = list(EXPERIMENTS) if name == "all" else list(_names(name, experiment))
     options = Options(
         systems=_names(systems, problem),
         models=_names(models, contender),
-        seeds=seeds,
+        seeds=seeds or 0,
         protocols=_names(protocol, known_protocol),
         quick=quick,
     )
@@ -201,6 +199,43 @@ def bench(
             console.print("Not finished: the same command with --resume goes on from here.")
             break
     raise typer.Exit(130 if stopped else 0)
+
+
+data = typer.Typer(help="Measurements: get them, check them, list them.", no_args_is_help=True)
+app.add_typer(data, name="data")
+
+
+@data.command("nasa-battery")
+def nasa_battery(
+    source: Annotated[
+        str,
+        typer.Option("--from", metavar="PATH|URL", help="A folder, .zip, .mat, .csv or .parquet, or its address."),
+    ] = "",
+    out: Annotated[Path | None, typer.Option(help="Folder of the files; the cache when left out.")] = None,
+    cells: Annotated[str, typer.Option(help="Cells to show, separated by commas; all when left out.")] = "",
+    flags: Annotated[bool, typer.Option("--flags", help="Show every flagged discharge with its reasons.")] = False,
+    table: Annotated[Path | None, typer.Option(help="Also write a CSV file with a row for each discharge.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare every file with its SHA-256 checksum.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first thing that cannot be used.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Download again what is there already.")] = False,
+) -> None:
+    """Get NASA's battery measurements (sets #5 and #11), or show those that are there: cells, discharges, flags.
+
+    An interrupted download goes on when the same command is given again.
+    """
+    from rich.console import Console
+
+    from twinfold.data.nasa.show import Options, run
+
+    options = Options(source, out, tuple(filter(None, cells.split(","))), flags, table, verify, strict, force)
+    try:
+        run(options, Console(highlight=False))
+    except (OSError, ValueError, ImportError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo("Interrupted. The same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
 
 
 def main() -> None:

@@ -1,0 +1,73 @@
+"""Discharges as a `Dataset`: current and temperature in, voltage out."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import numpy as np
+
+from twinfold.data.dataset import Dataset
+from twinfold.data.nasa.discharge import Discharge
+from twinfold.data.nasa.quality import DROPOUT
+
+Rows = Literal["loaded", "tail", "all"]
+
+
+def to_dataset(discharges: Iterable[Discharge], *, rows: Rows = "loaded") -> Dataset:
+    """A run for each discharge, named as it is ("B0005/0"), in the group of its cell, from time 0 on.
+
+    The inputs are samples: a twin holds them until the next one by default. Leave it so (`Twin(between="hold")`) where
+    the load is switched: square waves and random walks.
+
+    **Arguments:**
+
+    - `discharges`: those of a `Collection`, or any others.
+    - `rows`: those from the first to the last under load (`"loaded"`), with the recovery after it (`"tail"`), or
+      also those before it (`"all"`). Outside of the load the current is 0.
+
+    **Returns:** inputs `current` [A, positive on discharge] and `temperature` [deg C; the ambient where it was not
+    measured], output `voltage` [V; missing where a contact dropped out].
+
+    **Raises:** `ValueError` that names file, cell and cycle of a discharge that cannot be a run.
+    """
+    if rows not in ("loaded", "tail", "all"):
+        raise ValueError(f'rows={rows!r}: give "loaded", "tail" or "all".')
+    discharges = list(discharges)
+    times, outputs, inputs = [], [], []
+    for discharge in discharges:
+        used = _rows(discharge, rows)
+        load = np.zeros_like(discharge.current)
+        load[discharge.loaded] = discharge.current[discharge.loaded]
+        time, voltage = discharge.time[used], discharge.voltage[used]
+        w = np.stack([load, discharge.known_temperature], axis=1)[used]
+        _check(discharge, time, w)
+        times.append(time - time[0])
+        outputs.append(np.where(voltage < DROPOUT, np.nan, voltage))
+        inputs.append(w)
+    return Dataset.from_arrays(
+        times,
+        outputs,
+        inputs=inputs,
+        names=[discharge.name for discharge in discharges],
+        groups=[discharge.cell for discharge in discharges],
+        output_names=["voltage"],
+        input_names=["current", "temperature"],
+    )
+
+
+def _rows(discharge: Discharge, rows: Rows) -> slice:
+    if rows == "all":
+        return slice(None)
+    return discharge.loaded if rows == "loaded" else slice(discharge.first, discharge.tail.stop)
+
+
+def _check(discharge: Discharge, time: np.ndarray, inputs: np.ndarray) -> None:
+    if len(time) < 2:
+        raise ValueError(
+            f"{discharge.where}: {discharge.name} has {len(time)} rows under load, and a run needs two; leave it out "
+            "(Collection.select(clean=True) does)."
+        )
+    if np.isnan(inputs).any():
+        raise ValueError(
+            f"{discharge.where}: neither the temperature nor the ambient of {discharge.name} is known; give one with "
+            "dataclasses.replace(discharge, ambient=...)."
+        )

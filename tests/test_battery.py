@@ -133,19 +133,13 @@ def test_a_start_from_the_first_sample_explains_it(filled, current):
         np.testing.assert_allclose(slope, (up - down) / (2 * h), rtol=1e-6, atol=1e-6)
 
 
-def test_a_start_sees_the_learned_part():
-    residual = Interaction(tw.Network(1, 1, 4, 2), size=0.1)
-    twin = battery(positive=residual, start="rest").initialise(jax.random.key(1), states=7, inputs=2)
-    p, w = twin.parameters(), jnp.array([0.0, 25.0])
-    x0 = twin.initial_state(jnp.array(0.0), jnp.array([3.9]), w, p)
-    np.testing.assert_allclose(twin.outputs(jnp.array(0.0), x0, w, p), [3.9], atol=1e-9)
-
-
 @pytest.mark.parametrize(("width", "count"), [(4, 68), (69, 10_078)])
 def test_the_models_of_the_paper_have_its_number_of_parameters(width, count):
     sides = {side: Interaction(tw.Network(1, 1, width, 2), replaces=True) for side in ("positive", "negative")}
     unknown = {"q_max": tw.Unknown(13200.0, positive=True), "R_o": tw.Unknown(0.085, positive=True)}
-    twin = battery(unknown=unknown, **sides).initialise(jax.random.key(0), states=7, inputs=2)
+    twin = battery(unknown=unknown, positive=sides["positive"], negative=sides["negative"]).initialise(
+        jax.random.key(0), states=7, inputs=2
+    )
     assert tw.count_parameters(twin) == count
 
 

@@ -43,7 +43,9 @@ def call(*arguments):
 def folder(tmp_path_factory):
     """A folder with one trained cell and two that need no training."""
     out = tmp_path_factory.mktemp("bench")
-    outcome = run_queue([Wanted(QUICK, 2, warped=True), *(Wanted(job, 1) for job in PLAIN)], out, tell=lambda line: None, show=False)
+    outcome = run_queue(
+        [Wanted(QUICK, 2, warped=True), *(Wanted(job, 1) for job in PLAIN)], out, tell=lambda line: None, show=False
+    )
     assert outcome.computed == 3
     assert not outcome.failed
     return out

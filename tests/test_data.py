@@ -243,6 +243,7 @@ def test_the_fingerprint_is_of_the_contents():
         dataclasses.replace(first, y=first.y * 2),
         dataclasses.replace(first, w=np.zeros((5, 1))),
         dataclasses.replace(first, x0=np.zeros(3)),
+        dataclasses.replace(first, group="both"),
     ]
     others = [dataclasses.replace(data, runs=(run, data.runs[1])) for run in changed]
     others += [data.select(["b", "a"]), dataclasses.replace(data, output_names=("p", "r"))]
@@ -250,7 +251,7 @@ def test_the_fingerprint_is_of_the_contents():
     # Written out: little-endian float64 of each array, then the names and shapes as JSON.
     tiny = Dataset.from_arrays([0.0, 1.0], [[2.0, NAN]], names=["é"])
     digest = hashlib.sha256(np.array([0.0, 1.0, 2.0, NAN], "<f8").tobytes())
-    digest.update(json.dumps([["y0"], [], ["é", [[2], [2, 1], None, None]]]).encode())
+    digest.update(json.dumps([["y0"], [], ["é", "é", [[2], [2, 1], None, None]]]).encode())
     assert tiny.fingerprint() == digest.hexdigest()
 
 

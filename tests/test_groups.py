@@ -87,3 +87,18 @@ def test_seeds_side_by_side_keep_their_own_values():
     fit = tw.fit(spring(per_group=True), data, seeds=2, method=tw.LevenbergMarquardt(15), progress=False)
     found = fit.map(lambda twin: jax.vmap(lambda run: twin.parameters(run)["k"])(jnp.arange(2)))
     np.testing.assert_allclose(found, [[1.0, 4.0]] * 2, rtol=1e-4)
+
+
+def test_what_is_believed_of_a_parameter_holds_it_as_much_as_the_data_are_few():
+    # Two runs whose stiffness the data say is 4; believed to be 2 within 10 %. The minimum is where the two agree.
+    data = runs(["hard", "hard"], [0.5, 0.7])
+    found = []
+    for prior in (0.0, 1e-2, 1e4):
+        twin = spring(spread=0.1)
+        fit = tw.fit(twin, data, method=tw.LevenbergMarquardt(30), loss=tw.Loss(prior=prior), progress=False)
+        found.append(float(fit.twin.parameters()["k"]))
+    np.testing.assert_allclose(found[0], 4.0, rtol=1e-4)
+    assert 2.0 < found[1] < found[0]
+    np.testing.assert_allclose(found[2], 2.0, rtol=1e-3)
+    with pytest.raises(ValueError, match="spread"):
+        tw.Unknown(1.0, spread=0.0)

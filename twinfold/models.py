@@ -6,7 +6,6 @@ from typing import Any
 from twinfold.constraint.base import AbstractConstraint
 from twinfold.field.boxes import BlackBox, GreyBox
 from twinfold.field.mechanical import Energy, Hamiltonian, Lagrangian
-from twinfold.integrate.hold import Hold
 from twinfold.project.base import AbstractProjection
 from twinfold.project.newton import Newton
 from twinfold.project.stabilised import Stabilised
@@ -64,8 +63,4 @@ def pinn(trajectory: Callable, physics: Callable, residual: Callable, **twin: An
 
     The field (known physics and a network for the rest) is not integrated: the loss asks the trajectory to obey it.
     """
-    return Twin(GreyBox(physics, residual), observe=trajectory, initial=_first, integrator=Hold(), **twin)
-
-
-def _first(y: Any) -> Any:
-    return y
+    return Twin(GreyBox(physics, residual), trajectory=trajectory, **twin)

@@ -18,6 +18,7 @@ from twinfold.field.learned import Context, Statistics, initialise, learned_part
 from twinfold.field.unknown import Unknown, as_parameters, is_unknown, parameter_values
 from twinfold.integrate.base import AbstractIntegrator
 from twinfold.integrate.explicit import RK4
+from twinfold.integrate.hold import Hold
 from twinfold.project.base import AbstractProjection, NoProjection
 from twinfold.result import RESULTS, first_failure
 from twinfold.rollout import Trajectory, rollout
@@ -58,10 +59,11 @@ class Twin(eqx.Module):
       and of `level`, that of the run's constraint.
     - `params`: p by name; `Unknown` where a value is to be estimated, a number or array where it is known.
     - `observe`: y from t, x, z, w, p; the state itself when left out.
+    - `trajectory`: the state at a time as a function of what it names of t, x (the initial state), w, p, in place of
+      an integration (a PINN); `Loss(collocation=...)` asks it to obey the field.
     - `algebraic`: z from t, x, w, p, in closed form; evaluated in every stage of the integrator.
-    - `initial`: the state at a run's first sample, as a function of what it names of t, y, w, p there and of `twin`
-      (to find, say, the charge that explains a voltage by its learned parts), or an `Unknown` to be estimated; when
-      left out, the x0 of the data, or else the first observation.
+    - `initial`: the state at a run's first sample, as a function of what it names of t, y, w, p there, or an
+      `Unknown` to be estimated; when left out, the x0 of the data, or else the first observation.
     - `integrator`, `constraint`, `projection`: the recurrent cell.
     - `between`: `"hold"` or `"linear"`, how the inputs vary between their samples.
     """
@@ -69,6 +71,7 @@ class Twin(eqx.Module):
     field: Callable
     params: dict[str, Any]
     observe: Callable | None
+    trajectory: Callable | None
     algebraic: Callable | None
     initial: Callable | Unknown | None
     integrator: AbstractIntegrator
@@ -84,6 +87,7 @@ class Twin(eqx.Module):
         *,
         params: Mapping[str, Any] | None = None,
         observe: Callable | None = None,
+        trajectory: Callable | None = None,
         algebraic: Callable | None = None,
         initial: Callable | Unknown | None = None,
         integrator: AbstractIntegrator | None = None,
@@ -98,14 +102,16 @@ class Twin(eqx.Module):
         for role, fn, names in (
             ("field", field, ("t", "x", "z", "w", "p", "level")),
             ("observe", observe, ("t", "x", "z", "w", "p")),
+            ("trajectory", trajectory, ("t", "x", "w", "p")),
             ("algebraic", algebraic, ("t", "x", "w", "p")),
-            ("initial", None if isinstance(initial, Unknown) else initial, ("t", "y", "w", "p", "twin")),
+            ("initial", None if isinstance(initial, Unknown) else initial, ("t", "y", "w", "p")),
         ):
             if fn is not None:
                 named_arguments(fn, names, role)
         self.field = field
         self.params = as_parameters({} if params is None else params)
         self.observe = observe
+        self.trajectory = trajectory
         self.algebraic = algebraic
         self.initial = initial
         self.integrator = RK4() if integrator is None else integrator
@@ -117,8 +123,9 @@ class Twin(eqx.Module):
 
     @property
     def cell(self) -> Cell:
-        """The recurrent cell: predict, then project."""
-        return Cell(self.field, self.algebraic, self.integrator, self.constraint, self.projection, self.between)
+        """The recurrent cell: predict, then project. A state that is a function of time is not integrated."""
+        integrator = self.integrator if self.trajectory is None else Hold()
+        return Cell(self.field, self.algebraic, integrator, self.constraint, self.projection, self.between)
 
     def initialise(
         self,
@@ -177,8 +184,15 @@ class Twin(eqx.Module):
         ]
         return None if None in found else [place for place in found if place is not None]
 
+    def state(self, t: Scalar, x: State, w: Any, p: Parameters) -> State:
+        """The state at t, where the cell has x: x itself, or `trajectory` from the initial state x."""
+        if self.trajectory is None:
+            return x
+        return call_by_name(self.trajectory, "trajectory", t=t, x=x, w=w, p=p)
+
     def outputs(self, t: Scalar, x: State, w: Any, p: Parameters) -> Float[Array, " k"]:
         """y(t, x, z, w, p)."""
+        x = self.state(t, x, w, p)
         if self.observe is None:
             return x
         z = self.cell.algebraic_variables(t, x, w, p)
@@ -198,7 +212,7 @@ class Twin(eqx.Module):
         if isinstance(self.initial, Unknown):
             return self.initial.value(run)
         if self.initial is not None:
-            return jnp.asarray(call_by_name(self.initial, "initial", t=t, y=y, w=w, p=p, twin=self))
+            return jnp.asarray(call_by_name(self.initial, "initial", t=t, y=y, w=w, p=p))
         if x0 is not None:
             return x0
         if self.observe is not None:
@@ -239,9 +253,9 @@ class Twin(eqx.Module):
         if wanted is not None and (wanted.shape != (count,) or not bool(jnp.all(jnp.isfinite(wanted)))):
             raise ValueError(f"level={np.asarray(wanted)}: give {count} finite values, one for each constraint.")
         if throw:
-            level = self.constraint.level(times[0], first, values) if wanted is None else wanted
+            start_level = self.constraint.level(times[0], first, values) if wanted is None else wanted
             longest, w0 = float(jnp.max(jnp.diff(times))), None if inputs is None else inputs[0]
-            wrong = unstable_step(self.cell, times[0], first, w0, values, level, longest)
+            wrong = unstable_step(self.cell, times[0], first, w0, values, start_level, longest)
             if wrong is not None:
                 raise ValueError(wrong)
         simulation = simulate_batchable(self, first, times, inputs, values, wanted, start)
@@ -302,7 +316,7 @@ def simulate_batchable(
     """`Twin.simulate` without its checks: failures stay data. For use under `jax.vmap` and inside losses."""
     trajectory = rollout(twin.cell, x0, ts, w, p=p, level=level, start=start, throw=False)
     ys = jax.vmap(lambda t, x, w: twin.outputs(t, x, w, p))(ts, trajectory.xs, w)
-    zs = jax.vmap(lambda t, x, w: twin.cell.algebraic_variables(t, x, w, p))(ts, trajectory.xs, w)
+    zs = jax.vmap(lambda t, x, w: twin.cell.algebraic_variables(t, twin.state(t, x, w, p), w, p))(ts, trajectory.xs, w)
     return Simulation(trajectory, ys, zs)
 
 

@@ -1,4 +1,4 @@
-"""The state as a function of time and initial state: the trajectory network of a PINN, used as a twin's observation."""
+"""The state as a function of time and initial state: the trajectory network of a PINN."""
 
 from typing import Literal
 
@@ -13,7 +13,7 @@ from twinfold.field.residual import Scaling
 
 
 class TrajectoryNetwork(AbstractLearned):
-    """x(t) = N(t, x0). A twin that observes this holds its state at x0 (`Hold`) and never integrates its field.
+    """x(t) = N(t, x0), for `Twin(trajectory=...)`: its field is never integrated.
 
     **Arguments:** `width`, `depth`; `scaling`, the units of (t, x0) and of x, or `"off"`.
     """

@@ -24,7 +24,8 @@ class Unknown(eqx.Module):
 
     **Arguments:** `start`, the first guess; `positive=True`, or `bounds=(lower, upper)`, to keep it there;
     `per_run=True` for one value per run (where it starts), or `per_group=True` for one per group of runs (a
-    battery cell's own capacity), rather than one shared by all.
+    battery cell's own capacity), rather than one shared by all; `spread`, how far it is believed to be from `start`,
+    in units of `raw` (0.1 is about 10 %), for `Loss(prior=...)`.
     """
 
     start: Frozen
@@ -33,6 +34,7 @@ class Unknown(eqx.Module):
     bounds: tuple[float, float] | None = eqx.field(static=True)
     per_run: bool = eqx.field(static=True)
     per_group: bool = eqx.field(static=True)
+    spread: float | None = eqx.field(static=True)
     owner: Frozen | None  # which of the values belongs to each run
 
     def __init__(
@@ -43,6 +45,7 @@ class Unknown(eqx.Module):
         bounds: tuple[float, float] | None = None,
         per_run: bool = False,
         per_group: bool = False,
+        spread: float | None = None,
     ):
         start = np.asarray(start, dtype=float)
         if not np.all(np.isfinite(start)):
@@ -51,6 +54,8 @@ class Unknown(eqx.Module):
             raise ValueError("Unknown: give either positive=True or bounds=(lower, upper), not both.")
         if positive and not np.all(start > 0):
             raise ValueError(f"Unknown(start={start}, positive=True): the first guess must be positive.")
+        if spread is not None and not spread > 0:
+            raise ValueError(f"Unknown(spread={spread}): it must be positive.")
         if per_run and per_group:
             raise ValueError("Unknown: give either per_run=True or per_group=True, not both.")
         if bounds is not None and not (bounds[0] < bounds[1]):
@@ -61,7 +66,7 @@ class Unknown(eqx.Module):
         self.raw = jnp.zeros(start.shape)
         self.positive = positive
         self.bounds = bounds
-        self.per_run, self.per_group = per_run, per_group
+        self.per_run, self.per_group, self.spread = per_run, per_group, spread
         self.owner = None
 
     @property

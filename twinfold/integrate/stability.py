@@ -29,16 +29,18 @@ def amplification(method: ExplicitRungeKutta, z: np.ndarray) -> np.ndarray:
     return 1 + z * sum(weight * k for weight, k in zip(method.b, slopes, strict=True))
 
 
-def check_step(method: ExplicitRungeKutta, eigenvalues: Sequence[float | complex] | np.ndarray, dt: float) -> Unstable | None:
+def check_step(
+    method: ExplicitRungeKutta, eigenvalues: Sequence[float | complex] | np.ndarray, dt: float
+) -> Unstable | None:
     """None where steps of dt / substeps follow all that decays; else what is wrong and how many substeps are enough."""
-    decaying = np.asarray(eigenvalues, complex)
-    decaying = decaying[np.isfinite(decaying) & (decaying.real < 0)]
+    values = np.asarray(eigenvalues, complex)
+    decaying = values[np.isfinite(values) & (np.real(values) < 0)]
     if not decaying.size or not _grows(method, decaying * dt / method.substeps).any():
         return None
     enough = method.substeps
     while _grows(method, decaying * dt / enough).any() and enough < 1_000_000:
         enough = max(enough + 1, int(1.1 * enough))
-    return Unstable(dt / method.substeps, 1 / float(np.abs(decaying.real).max()), enough)
+    return Unstable(dt / method.substeps, 1 / float(np.abs(np.real(decaying)).max()), enough)
 
 
 def _grows(method: ExplicitRungeKutta, z: np.ndarray) -> np.ndarray:

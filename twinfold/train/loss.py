@@ -1,7 +1,8 @@
 """What is minimised: a sum of squares, so that first-order and least-squares methods solve the same problem.
 
 L = mean rho((y^ - y) / s)  +  l2 |theta|^2  +  soft mean |g - level + shift|^2
-  +  collocation mean |(dy^/dt - f(t, y^)) / r|^2  +  continuity mean |x_end - x_next|^2
+  +  collocation mean |(dx^/dt - f(t, x^)) / r|^2  +  continuity mean |x_end - x_next|^2
+  +  prior / runs  sum (raw / spread)^2
 """
 
 from typing import Literal
@@ -17,8 +18,10 @@ class Loss(eqx.Module):
     **Arguments:** `huber`: None for squared errors, or the size (in units of the scaled output) beyond which an
     error counts linearly (pseudo-Huber); `scale`: `"std"` divides each output by its spread in the training data,
     `"off"` takes it as it is; `l2` on network weights; `soft` on the constraint (relative violation), the soft
-    alternative to a projection; `collocation` on the field, for a twin whose outputs are its states as a function of
-    time (a PINN): f is then never integrated, and `soft` is on the outputs; `continuity` between shooting windows.
+    alternative to a projection; `collocation` on the field, for a `Twin(trajectory=...)` (a PINN), which is never
+    integrated; `continuity` between shooting windows;
+    `prior` on each `Unknown` with a `spread`: the squared error (in units of the scaled output) of a run that would be
+    accepted to keep such a parameter within its spread.
     """
 
     huber: float | None = eqx.field(static=True, default=None)
@@ -27,13 +30,14 @@ class Loss(eqx.Module):
     soft: float = eqx.field(static=True, default=0.0)
     collocation: float = eqx.field(static=True, default=0.0)
     continuity: float = eqx.field(static=True, default=30.0)
+    prior: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self):
         if self.scale not in ("std", "off"):
             raise ValueError(f'Loss(scale={self.scale!r}): give "std" or "off".')
         if self.huber is not None and not self.huber > 0:
             raise ValueError(f"Loss(huber={self.huber}): the size must be positive.")
-        for name in ("l2", "soft", "collocation", "continuity"):
+        for name in ("l2", "soft", "collocation", "continuity", "prior"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"Loss({name}={getattr(self, name)}): a weight cannot be negative.")
 

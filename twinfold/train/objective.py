@@ -35,11 +35,11 @@ class Prediction(eqx.Module):
 
 
 class Objective(eqx.Module):
-    """The least-squares problem of a loss: `sigma` are the units of the outputs, `rate` those of their derivatives."""
+    """The least-squares problem of a loss: `sigma` are the units of the outputs, `rate` those of dx/dt."""
 
     loss: Loss
     sigma: Float[Array, " k"]
-    rate: Float[Array, " k"]
+    rate: Float[Array, " n"]
 
     def setup(self, estimate: Estimate, row: Batch, window: Int[Array, ""]) -> Setup:
         """Start of one window (`row` is a batch without its leading axis)."""
@@ -53,15 +53,13 @@ class Objective(eqx.Module):
 
     def features(self, twin: Twin, t: Scalar, x: State, w: Any, p: Parameters, setup: Setup) -> Float[Array, " q"]:
         """The outputs at one sample and, where they are penalised, what they leave of the equations."""
-        if self.loss.collocation == 0:
-            y, at, parts = twin.outputs(t, x, w, p), x, []
-        else:
-            # A trajectory network: its outputs are the states, and their slope in time should be the field's.
-            y, slope = jax.jvp(lambda t: twin.outputs(t, x, w, p), (t,), (jnp.ones_like(t),))
-            at, parts = y, [(slope - twin.cell.rate(t, y, w, p, setup.level)) / self.rate]
+        parts = [twin.outputs(t, x, w, p)]
+        at, slope = jax.jvp(lambda t: twin.state(t, x, w, p), (t,), (jnp.ones_like(t),))
         if self.loss.soft > 0:
-            parts.insert(0, self._violation(twin, t, at, p, setup))
-        return jnp.concatenate([y, *parts])
+            parts.append(self._violation(twin, t, at, p, setup))
+        if self.loss.collocation > 0:
+            parts.append((slope - twin.cell.rate(t, at, w, p, setup.level)) / self.rate)
+        return jnp.concatenate(parts)
 
     def _violation(self, twin: Twin, t: Scalar, x: State, p: Parameters, setup: Setup) -> Level:
         """The relative residual of the constraint; where g is not defined, a violation of one without a gradient."""
@@ -104,12 +102,16 @@ class Objective(eqx.Module):
             parts.append(jnp.where(joined[:, None], jnp.sqrt(weight) * gap, 0))
         if self.loss.l2 > 0:
             parts.extend(jnp.sqrt(self.loss.l2) * leaf for leaf in _network_weights(estimate.twin))
+        if self.loss.prior > 0:
+            believed = [unknown for unknown in estimate.twin.unknowns() if unknown.spread is not None]
+            weight = jnp.sqrt(self.loss.prior / jnp.sum(batch.begins))
+            parts.extend(weight * unknown.raw / unknown.spread for unknown in believed)
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
     def split(self, features: Float[Array, "B T q"], batch: Batch) -> list[Array]:
         """Features as outputs, constraint residuals and collocation residuals; what is not penalised has no columns."""
         outputs = batch.y.shape[-1]
-        slopes = outputs if self.loss.collocation > 0 else 0
+        slopes = self.rate.shape[0] if self.loss.collocation > 0 else 0
         return jnp.split(features, [outputs, features.shape[-1] - slopes], axis=-1)
 
     def _equations(

@@ -10,8 +10,6 @@ from jaxtyping import Array, Float, PyTree
 
 from twinfold.data.batch import Batch
 from twinfold.data.dataset import Dataset
-from twinfold.field.learned import Context
-from twinfold.field.network import Network
 from twinfold.stiffness import unstable_step
 from twinfold.train.estimate import Estimate, has_own_parameters, shooting_states
 from twinfold.train.gradient import Adam, Gradient
@@ -42,7 +40,7 @@ def prepare(
     states = _count_states(twin, batch)
     if held is not None:
         _count_states(twin, held)
-    measured = twin.observe is None and bool(jnp.all(batch.mask))
+    measured = twin.observe is None and twin.trajectory is None and bool(jnp.all(batch.mask))
     if methods is None:
         methods = default_methods(batch.ts.shape[1] if measured and window is None else None)
     estimated = not bool(jnp.all(batch.begins)) and (not measured if shooting is None else shooting)
@@ -63,10 +61,9 @@ def prepare(
         raise ValueError("twin: there is nothing to train; it has no learned part and no Unknown parameter.")
     params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part[0] for part in parts))
     sigma = _output_scale(batch) if loss.scale == "std" else jnp.ones(batch.y.shape[-1], batch.y.dtype)
-    rate = None
-    if loss.collocation > 0 and loss.scale == "std":
-        rate = data.statistics(observed_states=True).rate_std
-    objective = Objective(loss, sigma, jnp.ones_like(sigma) if rate is None else rate)
+    # Rates of hidden states are not known: they count as they are.
+    rate = statistics.rate_std if loss.scale == "std" else None
+    objective = Objective(loss, sigma, jnp.ones(states, batch.y.dtype) if rate is None else rate)
     frozen = parts[0][1]
     problems = tuple(
         Problem(objective, batch if method.window is None else data.windows(method.window), held, frozen)
@@ -138,14 +135,7 @@ def _count_states(twin: Twin, batch: Batch) -> int:
             "data: the first sample of a run is not measured in full, so it cannot be the initial state. Give x0, or "
             "initial=Unknown(guess, per_run=True)."
         )
-    # A start that is computed with the learned parts needs weights, of whatever values, to have a shape.
-    context = Context(0, 0, batch.y.dtype)
-    drawn = jax.tree.map(
-        lambda node: node.initialise(jax.random.key(0), context) if isinstance(node, Network) else node,
-        twin,
-        is_leaf=lambda node: isinstance(node, Network),
-    )
-    x = jax.eval_shape(lambda: _first_state(drawn, batch)[2])
+    _, _, x = _first_state(twin, batch)
     if x.ndim != 1:
         raise ValueError(f"initial: the state has shape {x.shape}; it must be a vector.")
     return x.shape[0]

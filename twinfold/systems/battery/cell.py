@@ -70,11 +70,12 @@ def _full(p: Parameters) -> State:
     return charged(p["x_n"] + p["offset"], p)
 
 
-def _rested(y: Float[Array, "1"], w: Float[Array, "2"], p: Parameters, twin: Twin) -> State:
-    """The state whose open-circuit voltage, less the drop over R_o, is the first sample."""
-    relations = twin.algebraic
-    assert isinstance(relations, Relations)
-    drop = w[0] * p["R_o"]
+def _rested(y: Float[Array, "1"], w: Float[Array, "2"], p: Parameters) -> State:
+    """The state whose open-circuit voltage, less the drop over R_o, is the first sample.
+
+    By the expansion alone: a learned part could flatten the curve, and the charge would hang on the last millivolt.
+    """
+    relations, drop = Relations(Interaction(), Interaction()), w[0] * p["R_o"]
     filled = _solve(lambda x_n: relations.open_circuit(x_n, w[1], p) - (y[0] + drop), y[0])
     return charged(filled + p["offset"], p, drop)
 
@@ -88,7 +89,8 @@ def _solve(excess: Callable[[Array], Array], like: Array) -> Array:
         return jnp.where(above, ends[0], middle), jnp.where(above, middle, ends[1])
 
     ends = (jnp.full_like(like, EDGE), jnp.full_like(like, 1 - EDGE))
-    root = jax.lax.stop_gradient(sum(jax.lax.fori_loop(0, HALVINGS, halve, ends)) / 2)
+    lower, upper = jax.lax.fori_loop(0, HALVINGS, halve, ends)
+    root = jax.lax.stop_gradient((lower + upper) / 2)
     slope = jax.lax.stop_gradient(jax.grad(excess)(root))
     # One Newton step: nothing is left to correct in the value, and its derivative is -excess' / slope.
     return root - excess(root) / slope

@@ -61,7 +61,7 @@ def test_validation_on_other_runs_of_the_same_groups():
     method = tw.LevenbergMarquardt(15)
     fit = tw.fit(spring(per_group=True), data, valid=valid, method=method, progress=False)
     assert fit.scores[0] < 1e-6
-    with pytest.raises(ValueError, match="is not in the training data"):
+    with pytest.raises(ValueError, match="valid: the twin has no parameters of run"):
         tw.fit(spring(per_run=True), data, valid=valid, method=method, progress=False)
 
 

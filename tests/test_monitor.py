@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from twinfold.identify.uncertainty import correlation_time, uncertainty
 from twinfold.monitor.alarm import Alarm, start_alarm
-from twinfold.monitor.estimate import correlation_time, uncertainty
 from twinfold.monitor.features import channel_features, residual_features
 from twinfold.monitor.life import CONFIRM, Life, start_life
 from twinfold.monitor.limits import each_feature, jointly

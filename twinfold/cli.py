@@ -132,13 +132,23 @@ def _names(typed: str, check: Callable[[str], object]) -> tuple[str, ...]:
     return names
 
 
+def _one_of(known: list[str], what: str) -> Callable[[str], None]:
+    def check(name: str) -> None:
+        if name not in known:
+            from twinfold.names import unknown_name
+
+            raise ValueError(f"there is no {what} {unknown_name(name, dict.fromkeys(known))}")
+
+    return check
+
+
 @app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="An experiment; `list` shows them, `all` runs them one after the other.")],
     systems: Annotated[str, typer.Option(help="Systems, separated by commas; all when left out.")] = "",
     models: Annotated[str, typer.Option(help="Models, separated by commas; all when left out.")] = "",
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each model; the experiment's own number.")] = None,
-    protocol: Annotated[str, typer.Option(help="`paper`, `best`, or both: `paper,best`.")] = "",
+    protocol: Annotated[str, typer.Option(help="Protocols, separated by commas: `paper`, `best`; see battery.")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="A first look, within three minutes.")] = False,
     out: Annotated[Path, typer.Option(help="Folder; all experiments in it share their finished cells.")] = Path(
         "runs/bench"
@@ -146,6 +156,9 @@ def bench(
     resume: Annotated[bool, typer.Option("--resume", help="Go on in a folder that holds this run already.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Cells computed at a time, each in a process.")] = 1,
     minutes: Annotated[float | None, typer.Option(help="Begin no further cell after so many minutes.")] = None,
+    measured: Annotated[
+        str, typer.Option("--data", help="Folder of measurements (battery); found by TWINFOLD_DATA when left out.")
+    ] = "",
 ) -> None:
     """Run an experiment of the paper, or one that it only wishes for, and write its tables, figures and report.
 
@@ -153,12 +166,10 @@ def bench(
     """
     from rich.console import Console
 
-    from twinfold.bench.contenders import contender
     from twinfold.bench.experiment import Options, run_experiment
     from twinfold.bench.experiments.registry import EXPERIMENTS, experiment
     from twinfold.bench.folder import OtherConfiguration
     from twinfold.bench.problems import problem
-    from twinfold.bench.protocols import protocol as known_protocol
     from twinfold.precision import enable_x64
 
     console = Console(highlight=False)
@@ -167,12 +178,14 @@ def bench(
             console.print(f"[bold]{each.name}[/]  {each.about}", soft_wrap=True)
         return
     chosen = list(EXPERIMENTS) if name == "all" else list(_names(name, experiment))
+    known = [experiment(each) for each in chosen]
     options = Options(
         systems=_names(systems, problem),
-        models=_names(models, contender),
+        models=_names(models, _one_of([model for each in known for model in each.models], "model")),
         seeds=seeds or 0,
-        protocols=_names(protocol, known_protocol),
+        protocols=_names(protocol, _one_of([each for one in known for each in one.protocols], "protocol")),
         quick=quick,
+        data=measured,
     )
     enable_x64()
     stopped = False

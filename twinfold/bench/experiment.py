@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from twinfold import plot
+from twinfold.bench.contenders import CONTENDERS
 from twinfold.bench.folder import open_folder, write_csv, write_lines, write_text
 from twinfold.bench.page import figure, grid, heading, page, pairs, text
 from twinfold.bench.protocols import PARAMETERS, PROTOCOLS, QUICK, describe_stages
@@ -26,6 +27,7 @@ class Options:
     seeds: int = 0
     protocols: tuple[str, ...] = ()
     quick: bool = False
+    data: str = ""  # where measurements are, for experiments that use some
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +74,17 @@ class Experiment:
     quick: Options
     wanted: Callable[[Options], list[Wanted]]
     find: Callable[[Store, Options, Callable[[str], None]], Findings]
+    models: tuple[str, ...] = tuple(CONTENDERS)  # what it knows
+    protocols: tuple[str, ...] = tuple(PROTOCOLS)
 
     def settle(self, options: Options) -> Options:
         """The options of a call, with the experiment's own where they say nothing."""
         given = {name: value for name, value in vars(options).items() if value}
+        # Among several experiments each takes the names that it knows.
+        for name, known in (("models", self.models), ("protocols", self.protocols)):
+            given[name] = tuple(each for each in given.get(name, ()) if each in known)
+            if not given[name]:
+                del given[name]
         return dataclasses.replace(self.quick if options.quick else self.full, **given)
 
 
@@ -83,7 +92,9 @@ def described(options: Options) -> dict[str, Any]:
     """All that decides the numbers, in words."""
     chosen = QUICK if options.quick else PROTOCOLS
     stages = {name: describe_stages(each) for name, each in chosen.items() if name in (options.protocols or chosen)}
-    return dataclasses.asdict(options) | {"parameters": PARAMETERS, "stages": stages}
+    # Where the measurements lie is no part of what was asked.
+    asked = {name: value for name, value in dataclasses.asdict(options).items() if name != "data"}
+    return asked | {"parameters": PARAMETERS, "stages": stages}
 
 
 def run_experiment(

@@ -48,7 +48,7 @@ def _can_warp() -> bool:
 
 
 def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
-    """Compute what a cell lacks: its fit, its errors, its DTW if that is wanted. Raises `KeyboardInterrupt` when the fit was stopped."""
+    """Compute what a cell lacks: fit, errors, DTW if wanted. Raises `KeyboardInterrupt` when the fit was stopped."""
     enable_x64()
     job, store = wanted.job, Store(folder)
     data = job.data(folder)

@@ -13,8 +13,8 @@ from twinfold.constraint.base import AbstractConstraint, violation_scale
 from twinfold.data.batch import Batch
 from twinfold.data.dataset import Dataset
 from twinfold.result import RESULTS
-from twinfold.train.estimate import has_own_parameters
 from twinfold.train.fit import Fit
+from twinfold.train.prepare import located
 from twinfold.twin import Twin, check_model, simulate_batchable
 
 
@@ -154,16 +154,7 @@ def _initial(twin: Twin, row: Batch, p: Any) -> Float[Array, " n"]:
 
 def _checked(twin: Twin, data: Dataset) -> Batch:
     """The runs as a batch whose run indices are the twin's, or a `ValueError` that says what does not fit."""
-    batch = data.batch()
-    if twin.runs is not None and has_own_parameters(twin):
-        places = twin.places(data.names, data.groups)
-        if places is None:
-            missing = next(run.name for run in data.runs if twin.places((run.name,), (run.group,)) is None)
-            raise ValueError(
-                f"data: the twin has no parameters of run '{missing}'; it was fitted on "
-                f'{", ".join(twin.runs)}. Estimate them first: fit(twin, data, train="per_run").'
-            )
-        batch = eqx.tree_at(lambda batch: batch.run, batch, jnp.array(places))
+    batch = located(twin, data)
     row = jax.tree.map(lambda leaf: leaf[0], batch)
     p = twin.parameters(row.run)
     x0 = _initial(twin, row, p)

@@ -32,14 +32,14 @@ class Estimate(eqx.Module):
     twin: Twin
     shooting: Shooting | None
 
-    def trainable(self, only: Literal["all", "per_run"]) -> PyTree:
-        """True at each array that may change: everything, or only what belongs to single runs."""
+    def trainable(self, only: Literal["all", "per_run", "unknown"]) -> PyTree:
+        """True at each array that may change: everything, what belongs to single runs and groups, or every unknown."""
         spec = trainable(self)
         if only == "all":
             return spec
 
         def own(node: Any, spec: Any) -> Any:
-            keep = is_unknown(node) and node.own
+            keep = is_unknown(node) and (node.own or only == "unknown")
             return spec if keep else jax.tree.map(lambda _: False, spec)
 
         twin = jax.tree.map(own, self.twin, spec.twin, is_leaf=is_unknown)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,7 +21,7 @@ from twinfold.train.display import progress_bar
 from twinfold.train.estimate import Estimate
 from twinfold.train.loss import Loss
 from twinfold.train.method import AbstractMethod, Problem
-from twinfold.train.prepare import prepare
+from twinfold.train.prepare import Training, prepare
 from twinfold.train.seeds import CHUNK, Record, begin_stage, run_epochs
 from twinfold.twin import Twin
 
@@ -80,7 +80,7 @@ def fit(
     loss: Loss | None = None,
     window: int | None = None,
     shooting: bool | None = None,
-    train: Literal["all", "per_run"] = "all",
+    train: Training = "all",
     checkpoint: str | Path | None = None,
     progress: bool | Callable[[float, str], None] = True,
     label: str = "",
@@ -96,7 +96,8 @@ def fit(
     - `window`: train on windows of that many samples rather than on whole runs.
     - `shooting`: estimate the state at the start of each window (with a continuity term); when left out, this is
       done where the state is not measured there.
-    - `train`: `"all"`, or `"per_run"` to estimate only what belongs to single runs and keep the rest as it is.
+    - `train`: `"all"`; `"per_run"` to estimate only what belongs to single runs or groups, `"unknown"` every `Unknown`,
+      and keep the rest as it is (learned parts without weights are drawn).
     - `checkpoint`: a file; a fit that was killed goes on from it when called again.
     - `progress`, `label`: the progress bar and its name; or a function that is told the fraction done and a line.
 

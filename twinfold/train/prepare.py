@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from twinfold.data.batch import Batch
 from twinfold.data.dataset import Dataset
+from twinfold.field.learned import learned_parts, trainable
 from twinfold.stiffness import unstable_step
 from twinfold.train.estimate import Estimate, has_own_parameters, shooting_states
 from twinfold.train.gradient import Adam, Gradient
@@ -19,6 +20,7 @@ from twinfold.train.method import AbstractMethod, Problem
 from twinfold.train.objective import Objective
 from twinfold.twin import Twin, check_model
 
+Training = Literal["all", "per_run", "unknown"]
 SHORT = 11  # samples in the windows of the first stages
 
 
@@ -30,13 +32,13 @@ def prepare(
     loss: Loss,
     window: int | None,
     shooting: bool | None,
-    train: Literal["all", "per_run"],
+    train: Training,
     methods: tuple[AbstractMethod, ...] | None,
 ) -> tuple[tuple[AbstractMethod, ...], tuple[Problem, ...], PyTree]:
     """The stages, the problem that each solves, and the first parameters of all seeds."""
     batch = data.batch() if window is None else data.windows(window)
     twin = _with_runs(twin, data, train)
-    held = None if valid is None else _validation_batch(twin, valid)
+    held = None if valid is None else located(twin, valid, "valid")
     states = _count_states(twin, batch)
     if held is not None:
         _count_states(twin, held)
@@ -50,7 +52,7 @@ def prepare(
 
     def draw(key: Array) -> Estimate:
         drawn = twin
-        if train == "all":
+        if train == "all" or not _drawn(twin):
             drawn = twin.initialise(key, states=states, inputs=inputs, dtype=batch.y.dtype, statistics=statistics)
         return Estimate(drawn, shooting_states(drawn, batch) if estimated else None)
 
@@ -60,7 +62,7 @@ def prepare(
     if not jax.tree.leaves(parts[0][0]):
         raise ValueError("twin: there is nothing to train; it has no learned part and no Unknown parameter.")
     params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part[0] for part in parts))
-    sigma = _output_scale(batch) if loss.scale == "std" else jnp.ones(batch.y.shape[-1], batch.y.dtype)
+    sigma = output_scale(batch, loss)
     # Rates of hidden states are not known: they count as they are.
     rate = statistics.rate_std if loss.scale == "std" else None
     objective = Objective(loss, sigma, jnp.ones(states, batch.y.dtype) if rate is None else rate)
@@ -81,6 +83,11 @@ def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
     if samples is None or samples < 2 * SHORT:
         return Adam(500, rate=1e-2), LevenbergMarquardt(60)
     return Adam(200, rate=1e-2, window=SHORT), LevenbergMarquardt(30, window=SHORT), LevenbergMarquardt(40)
+
+
+def _drawn(twin: Twin) -> bool:
+    """Whether its learned parts have weights."""
+    return all(jax.tree.leaves(eqx.filter(part, trainable(part))) for part in learned_parts(twin))
 
 
 def _with_runs(twin: Twin, data: Dataset, train: str) -> Twin:
@@ -107,17 +114,18 @@ def _check_stages(methods: tuple[AbstractMethod, ...], measured: bool, estimated
             raise ValueError("batch_size: shooting windows are joined to their neighbours; train on all at once.")
 
 
-def _validation_batch(twin: Twin, valid: Dataset) -> Batch:
-    """Whole validation runs; those with parameters of their own must be runs that are trained on."""
-    batch = valid.batch()
-    if not has_own_parameters(twin):
+def located(twin: Twin, data: Dataset, argument: str = "data") -> Batch:
+    """Whole runs, each with the place of its own parameters in a fitted twin; a `ValueError` for a strange run."""
+    batch = data.batch()
+    if twin.runs is None or not has_own_parameters(twin):
         return batch
-    places = twin.places(valid.names, valid.groups)
+    places = twin.places(data.names, data.groups)
     if places is None:
-        missing = next(run.name for run in valid.runs if twin.places((run.name,), (run.group,)) is None)
+        missing = next(run.name for run in data.runs if twin.places((run.name,), (run.group,)) is None)
         raise ValueError(
-            f"valid: run '{missing}' is not in the training data, so its own parameters (Unknown with per_run=True or "
-            "per_group=True) are never estimated. Leave `valid` out, or validate on other parts of the same runs."
+            f"{argument}: the twin has no parameters of run '{missing}' (Unknown with per_run=True or per_group=True); "
+            f"it was fitted on {', '.join(twin.runs or ())}. Leave that run out, or estimate what belongs to it first: "
+            'fit(twin, data, train="per_run").'
         )
     return eqx.tree_at(lambda batch: batch.run, batch, jnp.array(places))
 
@@ -159,8 +167,10 @@ def _check_fit(twin: Twin, batch: Batch) -> None:
         )
 
 
-def _output_scale(batch: Batch) -> Float[Array, " k"]:
-    """The spread of each output over its measured values."""
+def output_scale(batch: Batch, loss: Loss) -> Float[Array, " k"]:
+    """The units of the outputs: the spread of each over its measured values, or one."""
+    if loss.scale == "off":
+        return jnp.ones(batch.y.shape[-1], batch.y.dtype)
     count = jnp.maximum(jnp.sum(batch.mask, (0, 1)), 1)
     mean = jnp.sum(batch.y, (0, 1)) / count
     spread = jnp.sqrt(jnp.sum(jnp.where(batch.mask, (batch.y - mean) ** 2, 0), (0, 1)) / count)

@@ -9,7 +9,7 @@ from twinfold.data.dataset import Dataset
 from twinfold.data.nasa.discharge import Discharge
 from twinfold.data.nasa.quality import DROPOUT
 
-Rows = Literal["loaded", "tail", "all"]
+Rows = Literal["loaded", "start", "tail", "all"]
 
 
 def to_dataset(discharges: Iterable[Discharge], *, rows: Rows = "loaded") -> Dataset:
@@ -21,16 +21,16 @@ def to_dataset(discharges: Iterable[Discharge], *, rows: Rows = "loaded") -> Dat
     **Arguments:**
 
     - `discharges`: those of a `Collection`, or any others.
-    - `rows`: those from the first to the last under load (`"loaded"`), with the recovery after it (`"tail"`), or
-      also those before it (`"all"`). Outside of the load the current is 0.
+    - `rows`: those from the first to the last under load (`"loaded"`), with those before it (`"start"`), with the
+      recovery after it (`"tail"`), or all. Outside of the load the current is 0.
 
     **Returns:** inputs `current` [A, positive on discharge] and `temperature` [deg C; the ambient where it was not
     measured], output `voltage` [V; missing where a contact dropped out].
 
     **Raises:** `ValueError` that names file, cell and cycle of a discharge that cannot be a run.
     """
-    if rows not in ("loaded", "tail", "all"):
-        raise ValueError(f'rows={rows!r}: give "loaded", "tail" or "all".')
+    if rows not in ("loaded", "start", "tail", "all"):
+        raise ValueError(f'rows={rows!r}: give "loaded", "start", "tail" or "all".')
     discharges = list(discharges)
     times, outputs, inputs = [], [], []
     for discharge in discharges:
@@ -55,9 +55,9 @@ def to_dataset(discharges: Iterable[Discharge], *, rows: Rows = "loaded") -> Dat
 
 
 def _rows(discharge: Discharge, rows: Rows) -> slice:
-    if rows == "all":
-        return slice(None)
-    return discharge.loaded if rows == "loaded" else slice(discharge.first, discharge.tail.stop)
+    begin = 0 if rows in ("start", "all") else discharge.first
+    ends = {"tail": discharge.tail.stop, "all": len(discharge.time)}
+    return slice(begin, ends.get(rows, discharge.last + 1))
 
 
 def _check(discharge: Discharge, time: np.ndarray, inputs: np.ndarray) -> None:

@@ -75,7 +75,7 @@ def _rested(y: Float[Array, "1"], w: Float[Array, "2"], p: Parameters) -> State:
 
     By the expansion alone: a learned part could flatten the curve, and the charge would hang on the last millivolt.
     """
-    relations, drop = Relations(Interaction(), Interaction()), w[0] * p["R_o"]
+    relations, drop = Relations.plain(), w[0] * p["R_o"]
     filled = _solve(lambda x_n: relations.open_circuit(x_n, w[1], p) - (y[0] + drop), y[0])
     return charged(filled + p["offset"], p, drop)
 

@@ -46,22 +46,25 @@ def printed_expansion(x: Fraction, coefficients: Float[Array, " N"]) -> Fraction
 class Interaction(eqx.Module):
     """V_INT of one electrode: the expansion, a network in its place, or the expansion and a network's residual.
 
-    `network(u)` of u = (x_s) or, where it also sees the load, (x_s, current, temperature), in the units that `unit`
-    gives for each; its output is in units of `size` volt. `replaces`: whether the expansion is left out.
+    `network(u)` of those that it `sees` of x (the mole fraction), i (the current) and T (degrees Celsius), centred and
+    in units of about one unless `raw`; its output is in units of `size` volt. `replaces`: whether the expansion is left
+    out.
     """
 
     network: Callable | None = None
     replaces: bool = eqx.field(static=True, default=False)
     sees: tuple[str, ...] = eqx.field(static=True, default=("x",))
     size: float = eqx.field(static=True, default=1.0)
+    raw: bool = eqx.field(static=True, default=False)
     printed: bool = eqx.field(static=True, default=False)
 
     def __call__(self, x: Fraction, i: Fraction, celsius: Fraction, coefficients: Array) -> Fraction:
         known = (printed_expansion if self.printed else expansion)(x, coefficients)
         if self.network is None:
             return known
-        # Around the middle of their range, in units of about one.
-        seen = {"x": 4 * (x - 0.5), "i": i - 2, "T": (celsius - 25) / 20}
+        seen = {"x": x, "i": i, "T": celsius}
+        if not self.raw:
+            seen = {"x": 4 * (x - 0.5), "i": i - 2, "T": (celsius - 25) / 20}
         learned = self.size * self.network(jnp.stack([seen[name] for name in self.sees]))[0]
         return learned if self.replaces else known + learned
 
@@ -76,6 +79,11 @@ class Relations(eqx.Module):
     positive: Interaction
     negative: Interaction
     fraction: Literal["surface", "total"] = eqx.field(static=True, default="surface")
+
+    @staticmethod
+    def plain() -> "Relations":
+        """Without learned parts."""
+        return Relations(Interaction(), Interaction())
 
     def __call__(self, x: State, w: Float[Array, "2"], p: Parameters) -> dict[str, Array]:
         i, celsius = w[0], w[1]

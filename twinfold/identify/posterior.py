@@ -1,0 +1,137 @@
+"""How uncertain a fitted twin's predictions are, under the loads it was fitted on and under others.
+
+    v ~ N(v*, s^2 tau / N  H^-1),    H = J'J of the loss at its minimum v*,    var y(t) = (dy/dv) cov (dy/dv)'
+
+the linearised (Laplace) posterior of all that was trained: network weights and unknown parameters alike. The loss has
+its priors in J (`Loss(l2=..., prior=...)`), so that a direction of which the data say nothing keeps the uncertainty
+that it was given beforehand. Errors of a model are correlated in time: N samples count as N / tau.
+"""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import PyTree
+
+from twinfold.data.batch import Batch
+from twinfold.data.dataset import Dataset
+from twinfold.field.unknown import is_unknown
+from twinfold.identify.uncertainty import correlation_time
+from twinfold.train.fit import Fit
+from twinfold.train.loss import Loss
+from twinfold.train.method import Problem
+from twinfold.train.objective import Objective
+from twinfold.train.prepare import located, output_scale
+from twinfold.train.sensitivity import residuals_with_jacobian
+from twinfold.twin import Twin
+
+RIDGE = 1e-12  # of the largest curvature: a direction without data or prior is as good as unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """The uncertainty of one seed's fit, in units of the scaled output.
+
+    `error` is the root mean square of what is left on the training data, `covariance` that of all trained values.
+    `inflation` says for each unknown parameter how many times its standard deviation grows because there are learned
+    parts beside it: far above 1, the data do not tell it from them.
+    """
+
+    error: float
+    samples: float
+    covariance: np.ndarray
+    inflation: dict[str, float]
+    _problem: Problem
+    _params: PyTree
+
+    def spread(self, data: Dataset) -> np.ndarray:
+        """The standard deviation of the predicted outputs at each sample of each run: [R, T, k]; 0 in the padding."""
+        jacobian, batch = _sensitivity(self._problem, self._params, located(self._problem.frozen.twin, data))
+        variance = np.einsum("np,pq,nq->n", jacobian, self.covariance, jacobian)
+        spread = np.sqrt(np.maximum(variance, 0.0)).reshape(batch.y.shape)
+        return np.where(np.arange(spread.shape[1])[None, :, None] < np.asarray(batch.length)[:, None, None], spread, 0)
+
+
+def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterior:
+    """The linearised posterior of a fit on the data, and with the loss, that it was made with.
+
+    **Arguments:** `fit`; `data`; `loss`; `seed`, the index of the seed.
+    """
+    params = jax.tree.map(lambda leaf: leaf[seed], fit._params)
+    batch = located(fit.twin_of(seed), data)
+    objective = Objective(loss, output_scale(batch, loss), jnp.ones(1, batch.y.dtype))
+    problem = Problem(objective, batch, None, fit._frozen)
+    residual, hessian = _curvature(problem, params)
+    count = batch.y.size
+    errors = np.asarray(residual)[:count].reshape(batch.y.shape) * np.sqrt(max(int(batch.mask.sum()), 1))
+    times = [correlation_time(each, mask) for each, mask in zip(errors, np.asarray(batch.mask), strict=True)]
+    measured = int(batch.mask.sum())
+    mean_square = float(np.sum(errors**2) / measured)
+    samples = measured / float(np.mean(times))
+    h = np.asarray(hessian)
+    h = h + RIDGE * np.trace(h) / len(h) * np.eye(len(h))
+    inverse = np.linalg.inv(h)
+    return Posterior(
+        error=float(np.sqrt(mean_square)),
+        samples=samples,
+        covariance=mean_square / samples * inverse,
+        inflation=_inflation(h, inverse, _names(fit.twin_of(seed), params)),
+        _problem=problem,
+        _params=params,
+    )
+
+
+def _names(twin: Twin, params: PyTree) -> list[str]:
+    """For each trained number the unknown parameter that it belongs to; empty for weights."""
+    places = jax.tree_util.tree_flatten_with_path(twin, is_leaf=is_unknown)[0]
+    unknown = {jax.tree_util.keystr(path) for path, node in places if is_unknown(node)}
+    names = []
+    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        # The twin is the estimate's, and an unknown's raw value one of its own leaves.
+        inside = jax.tree_util.keystr(path[1:-1])
+        names += [inside if inside in unknown else ""] * leaf.size
+    return names
+
+
+def _inflation(h: np.ndarray, inverse: np.ndarray, names: list[str]) -> dict[str, float]:
+    own = [index for index, name in enumerate(names) if name]
+    if not own:
+        return {}
+    alone = np.linalg.inv(h[np.ix_(own, own)])
+    grown = np.sqrt(np.diag(inverse)[own] / np.diag(alone))
+    out: dict[str, float] = {}
+    for place, value in zip(own, grown, strict=True):
+        out[names[place]] = max(float(value), out.get(names[place], 0.0))
+    return out
+
+
+@eqx.filter_jit
+def _curvature(problem: Problem, params: PyTree) -> tuple[jax.Array, jax.Array]:
+    v, unravel = ravel_pytree(params)
+    windows = jnp.arange(problem.batch.size)
+    residual, jacobian, _ = residuals_with_jacobian(
+        problem.objective, lambda v: problem.estimate(unravel(v)), v, problem.batch, windows
+    )
+    return residual, jacobian.T @ jacobian
+
+
+def _sensitivity(problem: Problem, params: PyTree, batch: Batch) -> tuple[np.ndarray, Batch]:
+    """dy/dv of every sample, [R T k, P], in units of the scaled output."""
+    real = jnp.arange(batch.ts.shape[1]) < batch.length[:, None]
+    # Every sample counts, measured or not.
+    batch = eqx.tree_at(lambda batch: batch.mask, batch, jnp.broadcast_to(real[..., None], batch.mask.shape))
+    jacobian = _output_jacobian(problem, params, batch)
+    return np.asarray(jacobian), batch
+
+
+@eqx.filter_jit
+def _output_jacobian(problem: Problem, params: PyTree, batch: Batch) -> jax.Array:
+    v, unravel = ravel_pytree(params)
+    windows = jnp.arange(batch.size)
+    _, jacobian, _ = residuals_with_jacobian(
+        problem.objective, lambda v: problem.estimate(unravel(v)), v, batch, windows
+    )
+    return jacobian[: batch.y.size] * jnp.sqrt(jnp.sum(batch.mask))

@@ -99,6 +99,7 @@ def test_violation_of_outputs_is_that_of_the_states_where_they_are_the_same():
     np.testing.assert_allclose(again.relative, found.relative, rtol=1e-13)
 
 
+@pytest.mark.slow
 def test_multipliers_hold_a_constraint_that_a_weak_penalty_does_not():
     """Data that contradict the constraint: the penalty gives in, the multipliers do not."""
     runs = np.stack(

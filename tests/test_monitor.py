@@ -1,27 +1,17 @@
 """The monitor against tables, in simulated healthy and wearing fleets, and on measured cells."""
 
-import csv
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
+from measured_cells import capacity, measured
 
-from twinfold.identify.uncertainty import correlation_time, uncertainty
 from twinfold.monitor.alarm import Alarm, start_alarm
 from twinfold.monitor.features import channel_features, residual_features
-from twinfold.monitor.life import CONFIRM, Life, start_life
+from twinfold.monitor.life import Life, start_life
 from twinfold.monitor.limits import each_feature, jointly
 from twinfold.monitor.monitor import Monitor
 from twinfold.monitor.quantiles import f_quantile, incomplete_beta, student_quantile
-
-DATA = Path(os.environ.get("TWINFOLD_DATA", "")) / "nasa_battery" / "cycles.csv"
-measured = pytest.mark.skipif(
-    not os.environ.get("TWINFOLD_DATA") or not DATA.exists(),
-    reason="the measured cells are in $TWINFOLD_DATA/nasa_battery, which is not set or not there",
-)
-
 
 # Quantiles
 
@@ -245,215 +235,6 @@ def test_joint_needs_more_cycles_than_features_that_are_not_the_same():
         jointly(cycles(np.concatenate([values, values.sum(1, keepdims=True)], axis=1)))
 
 
-# Uncertainty of an estimate
-
-
-def correlated(rng, count, phi):
-    noise = rng.normal(size=count + 300)
-    for k in range(1, len(noise)):
-        noise[k] += phi * noise[k - 1]
-    return noise[300:]
-
-
-@pytest.mark.parametrize("phi", [0.0, 0.8])
-def test_standard_errors_cover_the_truth_whatever_follows_whatever(phi):
-    rng = np.random.default_rng(4)
-    s = np.linspace(0, 1, 150)
-    jacobian = np.stack([np.ones(150), s], axis=1)
-    covered, naive = [], []
-    for _ in range(300):
-        noise = correlated(rng, 150, phi)
-        wrong = np.linalg.lstsq(jacobian, noise, rcond=None)[0]
-        left = noise - jacobian @ wrong
-        found = uncertainty(left, jacobian, ["level", "slope"])
-        covered += [abs(wrong) < 1.96 * np.array(list(found.errors.values()))]
-        naive += [abs(wrong) < 1.96 * left.std() * np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)))]
-    assert 0.91 < np.mean(covered) < 0.985, np.mean(covered)
-    if phi:
-        assert np.mean(naive) < 0.6
-
-
-def test_uncertainty_of_independent_noise_is_the_textbook_one():
-    rng = np.random.default_rng(0)
-    jacobian, r = rng.normal(size=(400, 2)), 0.1 * rng.normal(size=400)
-    r -= jacobian @ np.linalg.lstsq(jacobian, r, rcond=None)[0]
-    found = uncertainty(r, jacobian, ["p", "q"])
-    wanted = np.sqrt(np.diag(np.linalg.inv(jacobian.T @ jacobian)) * (r @ r) / 398)
-    np.testing.assert_allclose(list(found.errors.values()), wanted, rtol=0.1)
-    assert found.noise == pytest.approx(0.1, rel=0.1)
-    assert 350 < found.samples <= 400
-    assert found.weak == ()
-    # Two outputs, the second never measured, are one.
-    pair, wide = np.stack([r, r], axis=1), np.stack([jacobian, jacobian], axis=1)
-    mask = np.stack([np.ones(400, bool), np.zeros(400, bool)], axis=1)
-    assert uncertainty(pair, wide, ["p", "q"], mask=mask).errors == pytest.approx(found.errors)
-    pair[:, 1] = np.nan
-    assert uncertainty(pair, wide, ["p", "q"]).errors == pytest.approx(found.errors)
-
-
-def test_correlation_time_of_a_first_order_process():
-    r = correlated(np.random.default_rng(1), 20_000, 0.9)[:, None]
-    mask = np.ones(r.shape, bool)
-    assert correlation_time(r, mask) == pytest.approx(19, rel=0.15)
-    mask[::10] = False
-    assert correlation_time(r, mask) == pytest.approx(19, rel=0.2)
-    assert correlation_time(np.zeros((5, 1)), np.ones((5, 1), bool)) == 1
-
-
-def test_what_the_data_cannot_tell_is_flagged():
-    rng = np.random.default_rng(3)
-    s, r = rng.normal(size=100), rng.normal(size=100)
-    jacobian = np.stack([s, 1e4 * s, rng.normal(size=100)], axis=1)
-    found = uncertainty(r, jacobian, ["gain", "scale", "offset"])
-    assert len(found.weak) == 1
-    assert abs(found.weak[0]["gain"]) == pytest.approx(np.sqrt(0.5), rel=1e-6)
-    assert found.errors["gain"] == found.errors["scale"] == np.inf
-    assert found.errors["offset"] == pytest.approx(0.1, rel=0.5)
-    silent = uncertainty(r, np.stack([s, 0 * s], axis=1), ["a", "b"])
-    assert silent.errors["b"] == np.inf
-    assert np.isfinite(silent.errors["a"])
-    with pytest.raises(ValueError, match="more than 3"):
-        uncertainty(r[:3], jacobian[:3], ["a", "b", "c"])
-    with pytest.raises(ValueError, match="Jacobian of 100 x 2"):
-        uncertainty(r, jacobian, ["a", "b"])
-
-
-# Remaining life
-
-
-def wearing(rng, length, law=0.0, change=0.0, noise=0.01, jumps=0.0):
-    """Readings from 1 down, through 0 after about `length` cycles, whose rate wanders."""
-    age = np.arange(1, 5 * length + 1)
-    rate = (
-        (1 - law)
-        / length
-        * (age / length) ** -law
-        * np.exp(np.cumsum(change / np.sqrt(age) * rng.normal(size=age.size)))
-    )
-    jump = np.where(rng.random(age.size) < jumps, rng.exponential(0.1, size=age.size), 0.0)
-    passing = np.zeros(age.size)
-    for k in range(1, age.size):
-        passing[k] = 0.85 * passing[k - 1] + jump[k]
-    return 1 - np.cumsum(rate) + passing + noise * rng.normal(size=age.size)
-
-
-def end_of(values, threshold):
-    """The cycle, from 1, of the first of three finite readings in a row below; None if there is none."""
-    row: list[int] = []
-    for cycle, value in enumerate(values, 1):
-        row = row if np.isnan(value) else [*row, cycle] if value < threshold else []
-        if len(row) == CONFIRM:
-            return row[0]
-    return None
-
-
-def forecasts(values, threshold, initial, shares):
-    """[true, low, median, high, line] in parts of the life, with what was known at each share of it."""
-    end = end_of(values, threshold)
-    assert end is not None
-    wanted = {round(share * end) for share in shares}
-    life, rows = start_life(float(initial), float(threshold)), []
-    for cycle, value in enumerate(values[: end - 1], 1):
-        life = life.update(float(value))
-        if cycle in wanted:
-            left = life.remaining()
-            rows.append([end - cycle, left.low, left.median, left.high, left.line])
-    return np.array(rows) / end
-
-
-def coverage(rows):
-    return np.mean((rows[:, 1] <= rows[:, 0]) & (rows[:, 0] <= rows[:, 3]))
-
-
-def test_intervals_cover_simulated_lives_at_about_the_stated_rate():
-    found = []
-    for seed in range(80):
-        rng = np.random.default_rng(seed)
-        readings = wearing(rng, (40, 120)[seed % 2], (-0.4, 0.0, 0.4)[seed % 3], change=0.6, jumps=0.03)
-        end = end_of(readings, 0.0)
-        if end is not None and end > 20:
-            found.append(forecasts(readings, 0.0, 1.0, (0.5, 0.7, 0.9)))
-    assert len(found) > 60
-    rows = np.concatenate(found)
-    assert 0.84 < coverage(rows) < 0.97, coverage(rows)
-    ours, line = np.median(abs(rows[:, 2] - rows[:, 0])), np.median(abs(rows[:, 4] - rows[:, 0]))
-    assert ours < 0.8 * line, (ours, line)
-
-
-@pytest.mark.parametrize("length", [40, 600])
-@pytest.mark.parametrize("law", [-0.5, 0.5])
-def test_a_bent_wear_is_followed_where_a_line_is_not(length, law):
-    rows = forecasts(wearing(np.random.default_rng(1), length, law), 0.0, 1.0, (0.5, 0.7, 0.9))
-    assert coverage(rows) == 1
-    assert abs(rows[:, 2] - rows[:, 0]).max() < 0.12
-    assert abs(rows[:, 4] - rows[:, 0]).mean() > 0.15
-
-
-def test_bad_readings_and_recoveries_do_not_bend_the_trend():
-    rng = np.random.default_rng(0)
-    clean = wearing(rng, 100)
-    dirty = clean.copy()
-    dirty[[20, 35, 50]] = -3.0  # a discharge that was cut short
-    dirty[[25, 26]] = np.nan
-    dirty[40] = 1e9
-    plain, bad = start_life(1.0, 0.0), start_life(1.0, 0.0)
-    for good, other in zip(clean[:60], dirty[:60], strict=True):
-        plain, bad = plain.update(float(good)), bad.update(float(other))
-    assert bad.ended is None
-    assert bad.remaining().median == pytest.approx(plain.remaining().median, rel=0.15)
-
-
-def test_an_end_that_is_passed_and_one_that_never_comes():
-    life = start_life(2.0, 1.4)
-    for value in (2.0, 1.9, 1.35, 1.45, 1.39, np.nan, 1.38):
-        life = life.update(value)
-        assert life.ended is None
-    assert life.remaining().low <= 1
-    life = life.update(1.37)
-    assert life.ended == 5
-    assert life.remaining().median == life.remaining().high == 0
-    assert "passed at cycle 5" in life.update(1.6).remaining().note
-    rising = start_life(2.0, 1.4)
-    assert np.isnan(rising.remaining().median)
-    for k in range(30):
-        rising = rising.update(2.0 + 0.01 * k)
-    left = rising.remaining()
-    assert left.median == left.high == left.line == np.inf
-    assert "nothing moves towards" in left.note
-    # The same readings, of a quantity that is worn out when it has risen.
-    up = start_life(2.0, 2.6, falling=False)
-    for k in range(30):
-        up = up.update(2.0 + 0.01 * k)
-    assert up.remaining().median == pytest.approx(31, abs=4)
-    assert up.remaining().line == pytest.approx(32, abs=1.1)
-
-
-def test_nothing_that_is_read_breaks_it():
-    rng = np.random.default_rng(9)
-    life = start_life(1.0, 0.0)
-    for k in range(400):
-        wild = rng.choice([np.nan, np.inf, -np.inf, 1e300, 15.0, -15.0, 0.0])
-        error = rng.choice([0.0, 0.1, 1e300, np.nan, np.inf])
-        odd = k % 3 == 0
-        life = life.update(float(wild) if odd else 1 - k / 1000, float(error) if odd else 0.0)
-    assert life.ended is None
-    assert life.remaining().median == pytest.approx(600, rel=0.3)
-    flat = start_life(1.0, 0.0)
-    for _ in range(2000):
-        flat = flat.update(0.9)
-    assert flat.remaining(farthest=200).low == np.inf
-
-
-def test_an_uncertain_reading_counts_less():
-    rng = np.random.default_rng(6)
-    readings = wearing(rng, 100)[:50]
-    readings[30:] -= 0.2
-    sure, unsure = start_life(1.0, 0.0), start_life(1.0, 0.0)
-    for k, value in enumerate(readings):
-        sure, unsure = sure.update(float(value)), unsure.update(float(value), 0.5 if k >= 30 else 0.0)
-    assert unsure.remaining().median > 1.3 * sure.remaining().median
-
-
 # The monitor
 
 
@@ -506,43 +287,6 @@ def test_parts_of_the_state_are_plain_too():
 
 
 # Measured cells
-
-
-NOT_WHOLE = (
-    "capacity<0.5Ah",
-    "starts_below_4.1V",
-    "above_cutoff_at_end",
-    "no_load",
-    "capacity_missing",
-    "voltage_dropout",
-)
-
-
-def capacity(cell):
-    """Measured capacity of each discharge, NaN where it was not a whole one."""
-    with DATA.open() as file:
-        rows = [row for row in csv.DictReader(file) if row["battery"] == cell]
-    whole = [not any(flag in NOT_WHOLE for flag in row["flags"].split(";")) for row in rows]
-    return np.array([float(row["capacity_Ah"]) if good else np.nan for row, good in zip(rows, whole, strict=True)])
-
-
-# Those that reach the end of life under one load and one temperature, after 25 cycles or more.
-CELLS = ("B0005", "B0006", "B0018", "B0034", "B0045", "B0046", "B0047", "B0054")
-
-
-@measured
-def test_remaining_life_of_measured_cells():
-    found = {}
-    for cell in CELLS:
-        values = capacity(cell)
-        initial = np.median(values[np.isfinite(values)][:5])
-        found[cell] = forecasts(values, min(1.4, 0.8 * initial), initial, np.arange(0.4, 0.96, 0.05))
-    # Cells count alike, however many cycles they have: neighbouring forecasts of one cell are hardly independent.
-    covered = np.mean([coverage(rows) for rows in found.values()])
-    ours, line = (np.mean([abs(rows[:, k] - rows[:, 0]).mean() for rows in found.values()]) for k in (2, 4))
-    assert 0.85 < covered < 0.97, covered
-    assert ours < 0.15
-    assert ours < 0.7 * line, (ours, line)
 
 
 @measured

@@ -82,6 +82,20 @@ def test_a_cell_with_more_seeds_serves_those_who_want_fewer(folder):
     assert Store(folder).cell(QUICK, 3) is None
 
 
+def test_parts_of_an_earlier_run_with_fewer_seeds_are_not_mixed_in(folder, tmp_path):
+    store = Store(folder)
+    path = store.path(QUICK, "dtw")
+    found = store.load(QUICK, "dtw", 2)
+    assert found is not None
+    path.rename(tmp_path / "dtw.npz")
+    store.save(QUICK, "dtw", {"seeds": [0]}, {name: values[:1] for name, values in found[1].items()})
+    partial = cell_of(folder, QUICK, 2)
+    assert np.isnan(partial.metrics["train"]["dtw"]).all()
+    assert np.isfinite(partial.metrics["train"]["mae"]).all()
+    (tmp_path / "dtw.npz").replace(path)
+    assert np.isfinite(cell_of(folder, QUICK, 2).metrics["train"]["dtw"]).all()
+
+
 def test_one_failed_cell_stops_nothing_and_says_why(folder, monkeypatch):
     broken = Job("mass_spring", "node", quick=True)
     honest = queue_module.complete

@@ -140,15 +140,16 @@ class Store:
         for name, values in arrays.items():
             horizon, metric = name.split(".", 1)
             metrics[horizon][metric] = values
-        warping = self.load(job, "dtw", least)
+        count = len(facts["seeds"])  # another part with fewer seeds belongs to an earlier run
+        warping = self.load(job, "dtw", count)
         for horizon in HORIZONS:
             shape = metrics[horizon]["mae"].shape
-            metrics[horizon]["dtw"] = np.full(shape, np.nan) if warping is None else warping[1][horizon]
-        losses = np.full(len(facts["seeds"]), np.nan)
-        fitted = self.load(job, "fit", least)
+            metrics[horizon]["dtw"] = np.full(shape, np.nan) if warping is None else warping[1][horizon][:count]
+        losses = np.full(count, np.nan)
+        fitted = self.load(job, "fit", count)
         if fitted is not None:
             facts = facts | {k: v for k, v in fitted[0].items() if k not in ("job", "seeds")}
-            losses = fitted[1]["losses"]
+            losses = fitted[1]["losses"][:count]
         return Cell(job, tuple(facts["seeds"]), facts, metrics, losses).first(seeds)
 
 

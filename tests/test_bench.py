@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import jax
 import numpy as np
@@ -15,6 +16,7 @@ from twinfold.bench.experiments.registry import EXPERIMENTS
 from twinfold.bench.experiments.theory import in_steps, jacobian_gap, slopes
 from twinfold.bench.folder import OtherConfiguration
 from twinfold.bench.job import Job
+from twinfold.bench.kept import kept, unless_left
 from twinfold.bench.misspecified import VARIANTS, WRONGS, misspecified
 from twinfold.bench.problems import few, make_data, problem
 from twinfold.bench.queue import Wanted, run_queue
@@ -282,3 +284,19 @@ def test_unknown_names_are_answered_with_the_nearest(arguments, near):
     assert code == 2
     assert f"Did you mean '{near}'" in output
     assert "there are:" in output
+
+
+def test_what_failed_or_came_too_late_is_left_out_with_its_reason(tmp_path):
+    store = Store(tmp_path, until=time.monotonic() + 100)
+    found = []
+    for name, compute in (("good", lambda: 1), ("bad", lambda: [][0]), ("last", lambda: 3)):
+        with unless_left(store):
+            found.append(kept(store, name, [], compute))
+    assert found == [1, 3]
+    assert store.left == [("bad", "IndexError: list index out of range")]
+    late = Store(tmp_path, until=time.monotonic() - 1)
+    assert kept(late, "good", [], lambda: pytest.fail("computed again")) == 1
+    with unless_left(late):
+        kept(late, "new", [], lambda: pytest.fail("begun too late"))
+    assert [name for name, _ in late.left] == ["new"]
+    assert "--resume" in late.left[0][1]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from twinfold import plot
 from twinfold.bench.contenders import CONTENDERS
 from twinfold.bench.folder import open_folder, write_csv, write_lines, write_text
+from twinfold.bench.kept import LATE
 from twinfold.bench.page import figure, grid, heading, page, pairs, text
 from twinfold.bench.protocols import PARAMETERS, PROTOCOLS, QUICK, describe_stages
 from twinfold.bench.queue import Outcome, Wanted, run_queue
@@ -114,11 +116,14 @@ def run_experiment(
     folder = out / experiment.name
     open_folder(folder, described(options), command, force=False, resume=resume)
     wanted = experiment.wanted(options)
+    until = None if seconds is None else time.monotonic() + seconds
     outcome = run_queue(wanted, out, workers=workers, seconds=seconds, tell=tell, show=show)
-    store = Store(out)
+    store = Store(out, until)
     findings = experiment.find(store, options, tell)
     missing = [each for each in wanted if store.cell(each.job, each.seeds) is None]
-    failures = [(each.job.key, store.failure(each.job) or _so_far(each, store)) for each in missing]
+    failures = [(each.job.key, store.failure(each.job) or _so_far(each, store)) for each in missing] + store.left
+    outcome.interrupted = outcome.interrupted or any(reason == LATE for _, reason in store.left)
+    outcome.failed |= {name: reason for name, reason in store.left if reason != LATE}
     lines = metric_lines((each.job for each in wanted), store, max((each.seeds for each in wanted), default=1))
     write_lines(folder / "metrics.jsonl.gz", lines)
     write_report(experiment, findings, folder, failures)
@@ -149,8 +154,8 @@ def write_report(experiment: Experiment, findings: Findings, folder: Path, failu
         parts.append(figure(f"{picture.name}.png", picture.title, picture.caption))
         markdown += [f"![{picture.title}]({picture.name}.png)", "", picture.caption, ""]
     if failures:
-        parts.append("<h2>Missing cells</h2>" + pairs(failures))
-        markdown += ["## Missing cells", "", *(f"- {name}: {why}" for name, why in failures), ""]
+        parts.append("<h2>Missing</h2>" + pairs(failures))
+        markdown += ["## Missing", "", *(f"- {name}: {why}" for name, why in failures), ""]
     parts += [
         "<h2>Settings</h2>",
         pairs([(name, str(value)) for name, value in config["settings"].items()]),

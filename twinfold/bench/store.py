@@ -44,10 +44,15 @@ class Cell:
 
 
 class Store:
-    """The folder of finished cells."""
+    """The folder of finished cells.
 
-    def __init__(self, folder: Path):
-        self.folder = folder
+    After `until` (by `time.monotonic`) nothing more is begun that would be kept beside them; `left` is what was left
+    out, and why.
+    """
+
+    def __init__(self, folder: Path, until: float | None = None):
+        self.folder, self.until = folder, until
+        self.left: list[tuple[str, str]] = []
         self._cells: dict[tuple[Job, int, bool], Cell] = {}
         (folder / "cells").mkdir(parents=True, exist_ok=True)
 

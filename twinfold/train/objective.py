@@ -103,9 +103,10 @@ class Objective(eqx.Module):
         if self.loss.l2 > 0:
             parts.extend(jnp.sqrt(self.loss.l2) * leaf for leaf in _network_weights(estimate.twin))
         if self.loss.prior > 0:
-            believed = [unknown for unknown in estimate.twin.unknowns() if unknown.spread is not None]
             weight = jnp.sqrt(self.loss.prior / jnp.sum(batch.begins))
-            parts.extend(weight * unknown.raw / unknown.spread for unknown in believed)
+            for unknown in estimate.twin.unknowns():
+                if unknown.spread is not None:
+                    parts.append(weight * unknown.raw / unknown.spread)
         return jnp.concatenate([part.reshape(-1) for part in parts])
 
     def split(self, features: Float[Array, "B T q"], batch: Batch) -> list[Array]:

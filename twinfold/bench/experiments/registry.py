@@ -2,6 +2,7 @@
 
 from twinfold.bench.experiment import Experiment
 from twinfold.bench.experiments.ablation import ABLATION
+from twinfold.bench.experiments.battery import BATTERY
 from twinfold.bench.experiments.conjecture1 import CONJECTURE1
 from twinfold.bench.experiments.cost import COST
 from twinfold.bench.experiments.cs2 import CS2
@@ -11,7 +12,8 @@ from twinfold.bench.experiments.theory import THEORY
 from twinfold.names import unknown_name
 
 EXPERIMENTS: dict[str, Experiment] = {
-    each.name: each for each in (CS2, ABLATION, MISSPECIFICATION, NOISE, CONJECTURE1, CONJECTURE2, THEORY, COST)
+    each.name: each
+    for each in (CS2, ABLATION, MISSPECIFICATION, NOISE, CONJECTURE1, CONJECTURE2, THEORY, COST, BATTERY)
 }
 
 

@@ -15,7 +15,6 @@ KELVIN = 273.15  # of 0 degrees Celsius
 _COMMON = {
     "D": 7e6,  # s/m3, diffusion between bulk and surface
     "v_s": 2e-6,  # m3, volume of the surface layer
-    "alpha": 0.5,  # symmetry of the reaction
     "U0_p": 4.03,  # V, reference potentials
     "U0_n": 0.01,
     "A_n": [86.19],  # J/mol, Redlich-Kister coefficients

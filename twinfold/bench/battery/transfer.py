@@ -1,0 +1,146 @@
+"""Protocol `transfer`: loads that were never seen.
+
+The random walk of a randomized-usage cell: trained on its first reference discharge and three runs of the walk, tested
+on the next three; and the trap, trained on the reference discharge at constant current alone, where the drop over R_o
+and the potential V_INT look the same (see `twinfold.identify.guard`). And square waves, after constant currents.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinfold.bench.battery.calibrate import on_unseen
+from twinfold.bench.battery.cells import Cells, Pair, pairs, runs_of
+from twinfold.bench.battery.models import MODELS, Model, constant, fitted_physics, plain_physics, residual
+from twinfold.bench.battery.scores import Scores, rows_of, scores_of, scores_of_rule
+from twinfold.bench.kept import kept, unless_left
+from twinfold.bench.store import Store
+from twinfold.data.dataset import Dataset
+from twinfold.data.run import Run
+from twinfold.identify.guard import guarded_fit
+from twinfold.train.fit import fit
+from twinfold.train.levenberg import LevenbergMarquardt
+from twinfold.train.loss import Loss
+
+WALKS = 3  # runs of the walk to train on, and as many to test on
+EVERY = 5.0  # s between samples of a walk
+# Chosen on the first three runs of the walk alone, and for one cell at one temperature: it sees no T.
+LOSS = Loss(huber=0.1, l2=1e-5, prior=1e-3)
+METHOD = LevenbergMarquardt(80)
+
+
+def walking_cell(cells: Cells) -> tuple[Dataset, Dataset, Dataset] | None:
+    """The first reference discharge, the runs to train on and those to test on, of the first cell that has them."""
+    walks = cells.collection.select(kind="walk")
+    for cell in walks.cells:
+        own = [each for each in walks if each.cell == cell][: 2 * WALKS]
+        reference = list(cells.collection.select(kind="reference", clean=True, cells=[cell]))[:1]
+        if len(own) == 2 * WALKS and reference:
+            train, test = runs_of(own[:WALKS], every=EVERY), runs_of(own[WALKS:], every=EVERY)
+            return runs_of(reference, every=EVERY), train, test
+    return None
+
+
+def expected_loads(cell: str, count: int = 2, seconds: float = 1200.0, celsius: float = 40.0) -> Dataset:
+    """Loads that the cell is going to meet, by its data sheet: 0.5 to 5 A for a minute each, from full charge."""
+    random = np.random.default_rng(0)
+    ts = np.arange(0.0, seconds + 1, EVERY)
+    runs = []
+    for index in range(count):
+        steps = random.choice(np.arange(0.5, 5.01, 0.5), len(ts) // 12 + 1)
+        current = np.repeat(steps, 12)[: len(ts)]
+        current[0] = 0.0
+        w = np.stack([current, np.full(len(ts), celsius)], axis=1)
+        runs.append(Run(f"load {index}", ts, np.full(len(ts), 4.2), w, group=cell))
+    return Dataset(tuple(runs), ("voltage",), ("current", "temperature"))
+
+
+def _walk(reference: Dataset, walks: Dataset, test: Dataset, model: str, seeds: int) -> dict[str, Any]:
+    """Scores of one model; of the guarded one also what it found."""
+    both = dataclasses.replace(reference, runs=(*reference.runs, *walks.runs))
+    known = reference if "constant" in model else both
+    options = {"method": METHOD, "loss": LOSS, "progress": False}
+    if model.startswith("physics"):
+        found = fit(fitted_physics(True, start="full"), known, **options)
+        return vars(scores_of(found, test, train_s=found.seconds, parameters=found.parameters)) | {"why": ""}
+    twin = residual(True, sees=("x", "i"), start="full")
+    if "unguarded" in model:
+        found, why = fit(twin, known, seeds=seeds, **options), ""
+    else:
+        guarded = guarded_fit(twin, known, expected_loads(known.groups[0]), seeds=seeds, **options)
+        found, why = guarded.fit, guarded.why
+    return vars(scores_of(found, test, train_s=found.seconds, parameters=found.parameters)) | {"why": why}
+
+
+def random_walk(
+    cells: Cells, store: Store, models: Sequence[str], seeds: int, tell: Callable[[str], None]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows of the walk and of the trap, and what the guard said."""
+    data = walking_cell(cells)
+    if data is None:
+        return [], ["No cell has six runs of a random walk: that part of `transfer` is left out."]
+    reference, walks, test = data
+    cell = reference.groups[0]
+    groups, rows, said = {cell: "random_walk"}, [], []
+    both = [*reference.runs, *walks.runs]
+    plain = {
+        "constant": scores_of_rule(constant(both), test),
+        "physics": scores_of(plain_physics(), test),
+    }
+    for name, scores in plain.items():
+        if name in models:
+            rows += rows_of("transfer", "seen", name, scores, groups, every=False)
+    for protocol, name in (
+        ("transfer", "physics_fitted"),
+        ("transfer", "hrpinn"),
+        ("transfer_constant", "physics_fitted"),
+        ("transfer_constant", "hrpinn"),
+        ("transfer_constant", "hrpinn_unguarded"),
+    ):
+        if name.removesuffix("_unguarded") not in models:
+            continue
+        tell(f"battery {protocol}: {name}, random walk of {cell}")
+        key = f"{name} constant" if protocol.endswith("constant") else name
+        settings = [reference.fingerprint(), walks.fingerprint(), test.fingerprint(), seeds, str(METHOD), str(LOSS)]
+        with unless_left(store):
+            made = kept(
+                store,
+                f"battery-{protocol}-{name}",
+                settings,
+                lambda key=key: _walk(reference, walks, test, key, seeds),
+            )
+            why = made.pop("why")
+            rows += rows_of(protocol, "seen", name, Scores(**made), groups, every=False)
+            if why:
+                said.append(f"{protocol}, {name}: {why}")
+    return rows, said
+
+
+def square_waves(
+    cells: Cells, store: Store, models: Sequence[str], seeds: int, tell: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """Cells under a square wave: the network from cells at constant current, scalars from their first discharge."""
+    found = cells.collection.select(kind="cycle", flags=["square_wave"], clean=True, allow=["square_wave"])
+    by_cell = {cell: [each for each in found if each.cell == cell] for cell in found.cells}
+    these = [Pair(cell, "square_wave", each[0], each[1]) for cell, each in by_cell.items() if len(each) > 1]
+    if not these:
+        return []
+    others, groups = pairs(cells), {pair.cell: pair.group for pair in these}
+    rows: list[dict[str, Any]] = []
+    for name in ("physics_fitted", "hrpinn"):
+        if name not in models:
+            continue
+        model: Model = MODELS[name]
+        tell(f"battery transfer: {name}, square waves")
+        settings = [runs_of([pair.first for pair in [*others, *these]]).fingerprint(), seeds, str(model.loss)]
+        with unless_left(store):
+            made = kept(
+                store,
+                f"battery-square-{name}",
+                settings,
+                lambda model=model: vars(on_unseen(model, others, these, seeds)),
+            )
+            rows += rows_of("transfer", "unseen", name, Scores(**made), groups, every=False)
+    return rows

@@ -11,7 +11,7 @@ from typing import Any
 from twinfold import plot
 from twinfold.bench.contenders import CONTENDERS
 from twinfold.bench.folder import open_folder, write_csv, write_lines, write_text
-from twinfold.bench.kept import LATE
+from twinfold.bench.kept import LATE, unless_left
 from twinfold.bench.page import figure, grid, heading, page, pairs, text
 from twinfold.bench.protocols import PARAMETERS, PROTOCOLS, QUICK, describe_stages
 from twinfold.bench.queue import Outcome, Wanted, run_queue
@@ -119,7 +119,9 @@ def run_experiment(
     until = None if seconds is None else time.monotonic() + seconds
     outcome = run_queue(wanted, out, workers=workers, seconds=seconds, tell=tell, show=show)
     store = Store(out, until)
-    findings = experiment.find(store, options, tell)
+    findings = Findings([], [])
+    with unless_left(store):  # what an experiment cannot do without; it deals with the rest itself
+        findings = experiment.find(store, options, tell)
     missing = [each for each in wanted if store.cell(each.job, each.seeds) is None]
     failures = [(each.job.key, store.failure(each.job) or _so_far(each, store)) for each in missing] + store.left
     outcome.interrupted = outcome.interrupted or any(reason == LATE for _, reason in store.left)

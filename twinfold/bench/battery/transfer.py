@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from twinfold.bench.battery.calibrate import on_unseen
+from twinfold.bench.battery.calibrate import baselines, on_unseen
 from twinfold.bench.battery.cells import Cells, Pair, pairs, runs_of
 from twinfold.bench.battery.models import MODELS, Model, constant, fitted_physics, plain_physics, residual
 from twinfold.bench.battery.scores import Scores, rows_of, scores_of, scores_of_rule
@@ -129,6 +129,9 @@ def square_waves(
         return []
     others, groups = pairs(cells), {pair.cell: pair.group for pair in these}
     rows: list[dict[str, Any]] = []
+    for name, scores in baselines(these).items():
+        if name in models:
+            rows += rows_of("transfer", "unseen", name, scores, groups, every=False)
     for name in ("physics_fitted", "hrpinn"):
         if name not in models:
             continue

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from twinfold.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold.bench.figures import curves, dots
 from twinfold.bench.job import Job, prepared, restored
-from twinfold.bench.kept import kept
+from twinfold.bench.kept import kept, unless_left
 from twinfold.bench.paper import CONJECTURE1 as PAPER
 from twinfold.bench.problems import problem
 from twinfold.bench.queue import Wanted
@@ -53,9 +53,10 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
     for _, job, cell in computed(((None, job) for job in jobs(options)), store, options.seeds):
         losses.append(_loss_row(job, cell.losses))
         panels.setdefault(f"{problem(job.system).title}, {job.protocol}", {})[title(job.model)] = cell.losses
-        tell(f"conjecture1: Gauss-Newton Hessian of {job.system} {job.model} {job.protocol}")
-        found = kept(store, f"hessian-{job.key}", [], lambda job=job: spectrum(job, store))
-        spectra.append({"system": job.system, "model": job.model, "protocol": job.protocol} | found)
+        with unless_left(store):
+            tell(f"conjecture1: Gauss-Newton Hessian of {job.system} {job.model} {job.protocol}")
+            found = kept(store, f"hessian-{job.key}", [], lambda job=job: spectrum(job, store))
+            spectra.append({"system": job.system, "model": job.model, "protocol": job.protocol} | found)
     values = []
     for name in options.systems:
         values += kept(store, f"singular-{name}", [STEPS, SPAN], lambda name=name: singular_values(problem(name)))

@@ -48,6 +48,7 @@ def dots(
             axis.set_ylim(len(models) - 0.4, -0.6)
             axis.set_title(title)
             axis.set_xlabel(label)
+            _few_ticks(axis)
             if (lines or {}).get(title):
                 axis.legend(fontsize=8, loc="best")
         for axis in axes[len(panels) :]:

@@ -90,6 +90,7 @@ def test_the_same_seed_gives_the_same_fleet():
     assert not np.array_equal(one["SYN-2A-1/0"].voltage[:20], other["SYN-2A-1/0"].voltage[:20])
 
 
+@pytest.mark.slow
 def test_the_truth_is_recovered_from_a_cell_without_noise():
     fleet = synthetic_fleet(cells=1, cycles=2, noise=0.0, misfit=0.0)
     chosen = of(fleet, "SYN-2A-1")

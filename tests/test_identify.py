@@ -80,6 +80,7 @@ def test_a_residual_that_varied_loads_tell_is_kept_and_right():
     assert kept < 0.2 * alone
 
 
+@pytest.mark.slow
 def test_a_residual_without_inputs_is_kept():
     ts = 0.1 * np.arange(41)
     ys = [np.exp(-0.5 * ts)[:, None] * a for a in (1.0, 0.6)]

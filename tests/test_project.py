@@ -25,7 +25,7 @@ from twinfold.project.newton import Newton
 from twinfold.project.tangent import Tangent
 from twinfold.result import RESULTS
 
-LOOP = ["circle", "two_body_LE"]
+LOOP = ["circle", "ellipse"]
 
 every_case = pytest.mark.parametrize("name", list(BY_NAME))
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import twinfold as tw
 
@@ -43,6 +44,7 @@ def write_flights(path, flights: int = 10) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_the_readme_example_recovers_inertia_and_stays_on_the_sphere(tmp_path):
     write_flights(tmp_path / "flights.csv")
     data = tw.Dataset.from_csv(

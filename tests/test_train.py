@@ -53,7 +53,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.slow if case == "shooting" else ()) for case in CASES]
+)
 def test_sensitivities_are_the_derivative_of_the_residuals(case):
     twin, windows, loss = CASES[case]
     y = oscillations(3)[1]
@@ -164,6 +166,7 @@ def test_hidden_velocity_and_initial_state_are_recovered():
     assert np.abs(np.asarray(simulated.xs) - y[0]).max() < 1e-2  # the velocity too, which was never seen
 
 
+@pytest.mark.slow
 def test_windows_with_estimated_states_recover_hidden_velocity():
     x0, y = oscillations(6, np.linspace(0, 8, 81))
     twin = spring(8, observe=lambda x: x[:1], initial=tw.Unknown([0.0, 0.0], per_run=True))

@@ -17,6 +17,16 @@ RESAMPLES = 10_000
 METRICS = ("mae", "mse", "rmse", "dtw", "relative_violation_mean", "relative_violation_max", "valid_time", "failed")
 
 
+def _named(cell: Cell, horizon: str) -> dict[str, Any]:
+    """Whose row it is."""
+    job = cell.job
+    return {"system": job.system, "model": job.model, "protocol": job.protocol, "horizon": horizon}
+
+
+def _counted(cell: Cell, horizon: str) -> dict[str, int]:
+    return {"seeds": len(cell.seeds), "failures": int(cell.by_seed(horizon, "failed").sum())}
+
+
 def summary_row(cell: Cell, horizon: str, floor: float) -> dict[str, Any]:
     """One row of summary.csv."""
     mae = cell.by_seed(horizon, "mae")
@@ -24,12 +34,8 @@ def summary_row(cell: Cell, horizon: str, floor: float) -> dict[str, Any]:
     with np.errstate(invalid="ignore"):  # an infinite seed: the mean is infinite, the spread not defined
         spread = float(np.std(mae))
     return {
-        "system": job.system,
-        "model": job.model,
-        "protocol": job.protocol,
-        "horizon": horizon,
-        "seeds": len(cell.seeds),
-        "failures": int(cell.by_seed(horizon, "failed").sum()),
+        **_named(cell, horizon),
+        **_counted(cell, horizon),
         "parameters": cell.facts.get("parameters", 0),
         "mae_mean": float(np.mean(mae)),
         "mae_std": spread,
@@ -46,16 +52,12 @@ def summary_row(cell: Cell, horizon: str, floor: float) -> dict[str, Any]:
 
 def spread_row(cell: Cell, horizon: str, varied: dict[str, Any]) -> dict[str, Any]:
     """A row for a cell of an experiment that varies something: the mean error with its interval over seeds."""
-    mae, job = cell.by_seed(horizon, "mae"), cell.job
+    mae = cell.by_seed(horizon, "mae")
     low, high = interval(mae)
     return {
-        "system": job.system,
-        "model": job.model,
-        "protocol": job.protocol,
-        "horizon": horizon,
+        **_named(cell, horizon),
         **varied,
-        "seeds": len(cell.seeds),
-        "failures": int(cell.by_seed(horizon, "failed").sum()),
+        **_counted(cell, horizon),
         "mae_mean": float(mae.mean()),
         "mae_low": low,
         "mae_high": high,

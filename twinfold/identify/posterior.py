@@ -49,10 +49,14 @@ class Posterior:
 
     def spread(self, data: Dataset) -> np.ndarray:
         """The standard deviation of the predicted outputs at each sample of each run: [R, T, k]; 0 in the padding."""
-        jacobian, batch = _sensitivity(self._problem, self._params, located(self._problem.frozen.twin, data))
-        variance = np.einsum("np,pq,nq->n", jacobian, self.covariance, jacobian)
+        batch = located(self._problem.frozen.twin, data)
+        real = jnp.broadcast_to((jnp.arange(batch.ts.shape[1]) < batch.length[:, None])[..., None], batch.mask.shape)
+        # Every sample counts, measured or not.
+        batch = eqx.tree_at(lambda batch: batch.mask, batch, real)
+        jacobian = np.asarray(_linearised(self._problem, self._params, batch)[1])[: batch.y.size]
+        variance = np.einsum("np,pq,nq->n", jacobian, self.covariance, jacobian) * int(real.sum())
         spread = np.sqrt(np.maximum(variance, 0.0)).reshape(batch.y.shape)
-        return np.where(np.arange(spread.shape[1])[None, :, None] < np.asarray(batch.length)[:, None, None], spread, 0)
+        return np.where(np.asarray(real), spread, 0)
 
 
 def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterior:
@@ -60,25 +64,24 @@ def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterio
 
     **Arguments:** `fit`; `data`; `loss`; `seed`, the index of the seed.
     """
-    params = jax.tree.map(lambda leaf: leaf[seed], fit._params)
-    batch = located(fit.twin_of(seed), data)
+    params, twin = jax.tree.map(lambda leaf: leaf[seed], fit._params), fit.twin_of(seed)
+    batch = located(twin, data)
     objective = Objective(loss, output_scale(batch, loss), jnp.ones(1, batch.y.dtype))
     problem = Problem(objective, batch, None, fit._frozen)
-    residual, hessian = _curvature(problem, params)
-    count = batch.y.size
-    errors = np.asarray(residual)[:count].reshape(batch.y.shape) * np.sqrt(max(int(batch.mask.sum()), 1))
-    times = [correlation_time(each, mask) for each, mask in zip(errors, np.asarray(batch.mask), strict=True)]
+    residual, jacobian = (np.asarray(part) for part in _linearised(problem, params, batch))
     measured = int(batch.mask.sum())
+    errors = residual[: batch.y.size].reshape(batch.y.shape) * np.sqrt(measured)
+    times = [correlation_time(each, mask) for each, mask in zip(errors, np.asarray(batch.mask), strict=True)]
     mean_square = float(np.sum(errors**2) / measured)
     samples = measured / float(np.mean(times))
-    h = np.asarray(hessian)
+    h = jacobian.T @ jacobian
     h = h + RIDGE * np.trace(h) / len(h) * np.eye(len(h))
     inverse = np.linalg.inv(h)
     return Posterior(
         error=float(np.sqrt(mean_square)),
         samples=samples,
         covariance=mean_square / samples * inverse,
-        inflation=_inflation(h, inverse, _names(fit.twin_of(seed), params)),
+        inflation=_inflation(h, inverse, _names(twin, params)),
         _problem=problem,
         _params=params,
     )
@@ -109,29 +112,10 @@ def _inflation(h: np.ndarray, inverse: np.ndarray, names: list[str]) -> dict[str
 
 
 @eqx.filter_jit
-def _curvature(problem: Problem, params: PyTree) -> tuple[jax.Array, jax.Array]:
+def _linearised(problem: Problem, params: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """The residuals of a batch (those of the data first) and their derivative in all that was trained, [N, P]."""
     v, unravel = ravel_pytree(params)
-    windows = jnp.arange(problem.batch.size)
     residual, jacobian, _ = residuals_with_jacobian(
-        problem.objective, lambda v: problem.estimate(unravel(v)), v, problem.batch, windows
+        problem.objective, lambda v: problem.estimate(unravel(v)), v, batch, jnp.arange(batch.size)
     )
-    return residual, jacobian.T @ jacobian
-
-
-def _sensitivity(problem: Problem, params: PyTree, batch: Batch) -> tuple[np.ndarray, Batch]:
-    """dy/dv of every sample, [R T k, P], in units of the scaled output."""
-    real = jnp.arange(batch.ts.shape[1]) < batch.length[:, None]
-    # Every sample counts, measured or not.
-    batch = eqx.tree_at(lambda batch: batch.mask, batch, jnp.broadcast_to(real[..., None], batch.mask.shape))
-    jacobian = _output_jacobian(problem, params, batch)
-    return np.asarray(jacobian), batch
-
-
-@eqx.filter_jit
-def _output_jacobian(problem: Problem, params: PyTree, batch: Batch) -> jax.Array:
-    v, unravel = ravel_pytree(params)
-    windows = jnp.arange(batch.size)
-    _, jacobian, _ = residuals_with_jacobian(
-        problem.objective, lambda v: problem.estimate(unravel(v)), v, batch, windows
-    )
-    return jacobian[: batch.y.size] * jnp.sqrt(jnp.sum(batch.mask))
+    return residual, jacobian

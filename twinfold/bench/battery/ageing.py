@@ -142,7 +142,7 @@ def _followed(nominal: Callable[[], Fit], lives: Lives) -> dict[str, Any]:
 
 def _healthy(nominal: Callable[[], Fit]) -> dict[str, Any]:
     made = healthy_fleet(cells=HEALTHY_CELLS, cycles=HEALTHY_CYCLES)
-    return _judged(nominal, {cell: [each for each in made if each.cell == cell] for cell in made.cells})
+    return _judged(nominal, made.by_cell())
 
 
 def _judged(nominal: Callable[[], Fit], lives: Lives) -> dict[str, Any]:

@@ -8,47 +8,44 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
-from twinfold.bench.battery.cells import EVERY, Cells, Pair, folds, pairs, runs_of
+from twinfold.bench.battery.cells import EVERY, Cells, Pair, first_two, folds, pairs, runs_of
 from twinfold.bench.battery.models import MODELS, Model, constant, persistence, plain_physics
 from twinfold.bench.battery.scores import Scores, rows_of, scores_of, scores_of_rule
 from twinfold.bench.kept import kept, unless_left
 from twinfold.bench.store import Store
-from twinfold.data.dataset import Dataset
 from twinfold.train.estimate import has_own_parameters
 from twinfold.train.fit import Fit, fit
 from twinfold.train.levenberg import LevenbergMarquardt
 
 FOLDS = 9
-SCALARS = LevenbergMarquardt(40)  # of an unseen cell
+METHOD = LevenbergMarquardt(40)  # of the scalars of an unseen cell
 CHANGED = 0.1  # relative change of capacity from one clean discharge to the next that is worth a line
 
 
-def shared_fit(model: Model, train: Sequence[Pair], seeds: int, progress: Any = False) -> Fit:
+def shared_fit(model: Model, train: Sequence[Pair], seeds: int) -> Fit:
     """Network and scalars on the first clean discharges of these cells."""
     data = runs_of([pair.first for pair in train], every=EVERY)
     count = seeds if model.random else 1
-    return fit(model.build(True), data, seeds=count, method=model.method, loss=model.loss, progress=progress)
+    return fit(model.build(True), data, seeds=count, method=model.method, loss=model.loss, progress=False)
 
 
-def on_seen(model: Model, found: Sequence[Pair], seeds: int, progress: Any = False) -> Scores:
+def on_seen(model: Model, found: Sequence[Pair], seeds: int) -> Scores:
     """All cells at once."""
-    fitted = shared_fit(model, found, seeds, progress)
+    fitted = shared_fit(model, found, seeds)
     test = runs_of([pair.next for pair in found])
     return scores_of(fitted, test, train_s=fitted.seconds, parameters=fitted.parameters)
 
 
-def on_unseen(model: Model, others: Sequence[Pair], these: Sequence[Pair], seeds: int, progress: Any = False) -> Scores:
+def on_unseen(model: Model, others: Sequence[Pair], these: Sequence[Pair], seeds: int) -> Scores:
     """The network from other cells; of these only their scalars, from their first discharge."""
-    fitted = shared_fit(model, others, seeds, progress)
+    fitted = shared_fit(model, others, seeds)
     first, test = runs_of([pair.first for pair in these], every=EVERY), runs_of([pair.next for pair in these])
     count = {"train_s": fitted.seconds, "parameters": fitted.parameters}
     if not has_own_parameters(fitted.twin):
         return scores_of(fitted, test, **count)
     parts = []
     for index in range(len(fitted.seeds)):
-        own = fit(fitted.twin_of(index), first, method=SCALARS, loss=model.loss, train="per_run", progress=False)
+        own = fit(fitted.twin_of(index), first, method=METHOD, loss=model.loss, train="per_run", progress=False)
         parts.append(scores_of(own, test, **count))
     stacked = {name: [row for part in parts for row in getattr(part, name)] for name in ("mae", "dtw", "failed")}
     return dataclasses.replace(parts[0], **stacked)
@@ -124,9 +121,7 @@ def changed_cells(cells: Cells) -> list[dict[str, Any]]:
 
 def reference_pairs(cells: Cells) -> list[Pair]:
     """The first and second reference discharge of each randomized-usage cell."""
-    found = cells.collection.select(kind="reference", clean=True)
-    by_cell = {cell: [each for each in found if each.cell == cell] for cell in found.cells}
-    return [Pair(cell, cell, each[0], each[1]) for cell, each in by_cell.items() if len(each) > 1]
+    return first_two(cells.collection.select(kind="reference", clean=True), lambda discharge: discharge.cell)
 
 
 def on_references(
@@ -139,10 +134,11 @@ def on_references(
         for name, scores in baselines([pair]).items():
             if name in models:
                 rows += rows_of("calibrate", "seen", name, scores, groups, every=False)
-        for name in [name for name in MODELS if name in models]:
-            model = MODELS[name]
+        for name, model in MODELS.items():
+            if name not in models:
+                continue
             tell(f"battery calibrate: {name}, {pair.cell}")
-            settings = [pair.cell, seeds, str(model.method), str(model.loss), _fingerprint([pair])]
+            settings = [pair.cell, seeds, str(model.method), str(model.loss), runs_of([pair.first]).fingerprint()]
             with unless_left(store):
                 made = kept(
                     store,
@@ -152,14 +148,3 @@ def on_references(
                 )
                 rows += rows_of("calibrate", "seen", name, Scores(**made), groups, every=False)
     return rows
-
-
-def _fingerprint(found: Sequence[Pair]) -> str:
-    data: Dataset = runs_of([pair.first for pair in found])
-    return data.fingerprint()
-
-
-def medians(rows: Sequence[dict[str, Any]], seen: str, group: str) -> dict[str, float]:
-    """The median MAE of each model, for sentences."""
-    here = [row for row in rows if (row["cells_seen"], row["group"]) == (seen, group)]
-    return {row["model"]: float(np.round(row["mae_median"], 4)) for row in here}

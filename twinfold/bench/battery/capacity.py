@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from twinfold.bench.battery.cells import runs_of
+from twinfold.bench.battery.cells import runs_of, taken_out
 from twinfold.data.nasa import Discharge
 from twinfold.systems.battery.fleet import COUNTED
 from twinfold.twin import Twin, simulate_batchable
@@ -88,8 +88,7 @@ def residuals_of_loss(
 
 def charge(standard: Standard) -> np.ndarray:
     """Ah taken out at each time, [C, T]."""
-    steps = np.diff(np.asarray(standard.ts)) * np.asarray(standard.w[:, :-1, 0]) / 3600
-    return np.concatenate([np.zeros((len(steps), 1)), np.cumsum(steps, axis=1)], axis=1)
+    return taken_out(np.asarray(standard.ts), np.asarray(standard.w[..., 0])) / 3600
 
 
 def _passed(volt: float, voltage: np.ndarray, taken: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -60,15 +60,22 @@ class Pair:
     next: Discharge
 
 
+def first_two(collection: Collection, group: Callable[[Discharge], str]) -> list[Pair]:
+    """The first two discharges of every cell that has so many; `group` names that of its first."""
+    return [
+        Pair(cell, group(each[0]), each[0], each[1]) for cell, each in collection.by_cell().items() if len(each) > 1
+    ]
+
+
 def pairs(cells: Cells) -> list[Pair]:
-    """The first two clean discharges of every cell at constant current that has so many."""
-    found = []
-    clean = cells.collection.select(kind="cycle", clean=True)
-    for cell in clean.cells:
-        of_cell = [each for each in clean if each.cell == cell]
-        if len(of_cell) > 1:
-            found.append(Pair(cell, group_of(of_cell[0]), of_cell[0], of_cell[1]))
-    return found
+    """The first two clean discharges of every cell at constant current."""
+    return first_two(cells.collection.select(kind="cycle", clean=True), group_of)
+
+
+def taken_out(ts: np.ndarray, current: np.ndarray) -> np.ndarray:
+    """The charge taken out at each time, C, by currents [..., T] that are held until the next one."""
+    steps = np.diff(ts) * current[..., :-1]
+    return np.concatenate([np.zeros((*steps.shape[:-1], 1)), np.cumsum(steps, axis=-1)], axis=-1)
 
 
 def runs_of(discharges: Iterable[Discharge], *, every: float = 0.0) -> Dataset:

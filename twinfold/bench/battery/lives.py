@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from twinfold.bench.battery.capacity import capacities, residuals_of_loss, standard_load
-from twinfold.bench.battery.cells import Cells, runs_of
+from twinfold.bench.battery.cells import Cells, runs_of, taken_out
 from twinfold.bench.battery.models import PRIOR
 from twinfold.bench.battery.relearn import relearn
 from twinfold.data.dataset import Dataset
@@ -20,7 +20,7 @@ from twinfold.twin import Twin
 FOLLOWED = ("B0005", "B0006", "B0018")
 LEAST = 25  # discharges of a cell whose life can be followed
 AGAIN = ("q_max", "R_o")  # what is estimated again in every discharge
-SCALARS = LevenbergMarquardt(30)
+METHOD = LevenbergMarquardt(30)  # of the scalars of a new cell
 SHOWN, POINTS = 12, 80  # residual curves of a cell that are kept for a picture, and points of each
 
 Lives = Mapping[str, Sequence[Discharge]]
@@ -39,16 +39,14 @@ def others(cells: Cells) -> dict[str, list[Discharge]]:
 
 
 def _long(cells: Cells) -> dict[str, list[Discharge]]:
-    by_cell: dict[str, list[Discharge]] = {}
-    for each in cells.collection.select(kind="cycle", clean=True):
-        by_cell.setdefault(each.cell, []).append(each)
-    return {cell: each for cell, each in by_cell.items() if len(each) >= LEAST}
+    clean = cells.collection.select(kind="cycle", clean=True)
+    return {cell: each for cell, each in clean.by_cell().items() if len(each) >= LEAST}
 
 
 def nominal_twin(nominal: Twin, lives: Lives) -> Twin:
     """The twin of each cell as it was when new: the network as it is, the scalars from the first discharge."""
     first = runs_of([each[0] for each in lives.values()])
-    return fit(nominal, first, method=SCALARS, loss=PRIOR, train="per_run", progress=False).twin
+    return fit(nominal, first, method=METHOD, loss=PRIOR, train="per_run", progress=False).twin
 
 
 def tell_residuals(twin: Twin, lives: Lives) -> Residuals:
@@ -62,7 +60,7 @@ def tell_residuals(twin: Twin, lives: Lives) -> Residuals:
     told: Residuals = {cell: [] for cell in lives}
     for run, residual in zip(data.runs, left, strict=True):
         assert run.w is not None
-        charge = np.concatenate([[0.0], np.cumsum(np.diff(run.ts) * run.w[:-1, 0])]) / 3600
+        charge = taken_out(run.ts, run.w[:, 0]) / 3600
         told[run.group].append((charge, residual[: len(charge)]))
     return told
 

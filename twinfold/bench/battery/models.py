@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from twinfold._types import Parameters, Scalar, State
+from twinfold.bench.battery.cells import taken_out
 from twinfold.data.run import Run
 from twinfold.field.network import Network
 from twinfold.field.unknown import Unknown
@@ -43,7 +44,6 @@ SCALARS: dict[str, tuple[float, float]] = {
 class Model:
     """A model: how it is built for cells with parameters of their own or without, and how it is trained."""
 
-    title: str
     build: Callable[[bool], Twin]
     method: tuple[AbstractMethod, ...]
     loss: Loss
@@ -142,11 +142,11 @@ STAGES = (Adam(200, rate=1e-2), LevenbergMarquardt(30))
 PRIOR = Loss(huber=0.03, l2=1e-5, prior=5e-5)
 PLAIN = Loss(huber=0.1)
 MODELS: dict[str, Model] = {
-    "physics_fitted": Model("physics, fitted", fitted_physics, (LevenbergMarquardt(40),), PLAIN, random=False),
-    "hrpinn": Model("HRPINN", residual, (LevenbergMarquardt(100),), PRIOR),
-    "hrpinn_small": Model("HRPINN-Small", lambda own: replaced(own, SMALL), STAGES, PLAIN),
-    "hrpinn_large": Model("HRPINN-Large", lambda own: replaced(own, LARGE), (Adam(400, rate=3e-3),), PLAIN),
-    "node": Model("NODE", lambda own: black_box(), (Adam(400, rate=3e-3),), PLAIN),
+    "physics_fitted": Model(fitted_physics, (LevenbergMarquardt(40),), PLAIN, random=False),
+    "hrpinn": Model(residual, (LevenbergMarquardt(100),), PRIOR),
+    "hrpinn_small": Model(lambda own: replaced(own, SMALL), STAGES, PLAIN),
+    "hrpinn_large": Model(lambda own: replaced(own, LARGE), (Adam(400, rate=3e-3),), PLAIN),
+    "node": Model(lambda own: black_box(), (Adam(400, rate=3e-3),), PLAIN),
 }
 
 
@@ -163,7 +163,7 @@ def persistence(last: Run) -> Callable[[Run], np.ndarray]:
 
 
 def _charge(run: Run) -> np.ndarray:
-    """Charge taken out since the load began, C; before that a little negative, in the order of time."""
+    """Charge taken out, C, growing at least a little from sample to sample, as interpolation needs it."""
     assert run.w is not None
-    steps = np.diff(run.ts) * run.w[:-1, 0]
-    return np.concatenate([[0.0], np.cumsum(np.maximum(steps, 1e-6))])
+    least = 1e-6 / np.append(np.diff(run.ts), 1.0)
+    return taken_out(run.ts, np.maximum(run.w[:, 0], least))

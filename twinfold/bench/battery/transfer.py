@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from twinfold.bench.battery.calibrate import baselines, on_unseen
-from twinfold.bench.battery.cells import Cells, Pair, pairs, runs_of
+from twinfold.bench.battery.cells import Cells, first_two, pairs, runs_of
 from twinfold.bench.battery.models import MODELS, Model, constant, fitted_physics, plain_physics, residual
 from twinfold.bench.battery.scores import Scores, rows_of, scores_of, scores_of_rule
 from twinfold.bench.kept import kept, unless_left
@@ -20,22 +20,23 @@ from twinfold.bench.store import Store
 from twinfold.data.dataset import Dataset
 from twinfold.data.run import Run
 from twinfold.identify.guard import guarded_fit
-from twinfold.train.fit import fit
+from twinfold.train.fit import Fit, fit
 from twinfold.train.levenberg import LevenbergMarquardt
 from twinfold.train.loss import Loss
+from twinfold.twin import Twin
 
 WALKS = 3  # runs of the walk to train on, and as many to test on
 EVERY = 5.0  # s between samples of a walk
 # Chosen on the first three runs of the walk alone, and for one cell at one temperature: it sees no T.
 LOSS = Loss(huber=0.1, l2=1e-5, prior=1e-3)
 METHOD = LevenbergMarquardt(80)
+OPTIONS: dict[str, Any] = {"method": METHOD, "loss": LOSS, "progress": False}
 
 
 def walking_cell(cells: Cells) -> tuple[Dataset, Dataset, Dataset] | None:
     """The first reference discharge, the runs to train on and those to test on, of the first cell that has them."""
-    walks = cells.collection.select(kind="walk")
-    for cell in walks.cells:
-        own = [each for each in walks if each.cell == cell][: 2 * WALKS]
+    for cell, walks in cells.collection.select(kind="walk").by_cell().items():
+        own = walks[: 2 * WALKS]
         reference = list(cells.collection.select(kind="reference", clean=True, cells=[cell]))[:1]
         if len(own) == 2 * WALKS and reference:
             train, test = runs_of(own[:WALKS], every=EVERY), runs_of(own[WALKS:], every=EVERY)
@@ -57,21 +58,32 @@ def expected_loads(cell: str, count: int = 2, seconds: float = 1200.0, celsius: 
     return Dataset(tuple(runs), ("voltage",), ("current", "temperature"))
 
 
-def _walk(reference: Dataset, walks: Dataset, test: Dataset, model: str, seeds: int) -> dict[str, Any]:
-    """Scores of one model; of the guarded one also what it found."""
-    both = dataclasses.replace(reference, runs=(*reference.runs, *walks.runs))
-    known = reference if "constant" in model else both
-    options = {"method": METHOD, "loss": LOSS, "progress": False}
-    if model.startswith("physics"):
-        found = fit(fitted_physics(True, start="full"), known, **options)
-        return vars(scores_of(found, test, train_s=found.seconds, parameters=found.parameters)) | {"why": ""}
-    twin = residual(True, sees=("x", "i"), start="full")
-    if "unguarded" in model:
-        found, why = fit(twin, known, seeds=seeds, **options), ""
-    else:
-        guarded = guarded_fit(twin, known, expected_loads(known.groups[0]), seeds=seeds, **options)
-        found, why = guarded.fit, guarded.why
-    return vars(scores_of(found, test, train_s=found.seconds, parameters=found.parameters)) | {"why": why}
+def _physics(known: Dataset, seeds: int) -> tuple[Fit, str]:
+    del seeds  # nothing in it is drawn
+    return fit(fitted_physics(True, start="full"), known, **OPTIONS), ""
+
+
+def _unguarded(known: Dataset, seeds: int) -> tuple[Fit, str]:
+    return fit(_twin(), known, seeds=seeds, **OPTIONS), ""
+
+
+def _guarded(known: Dataset, seeds: int) -> tuple[Fit, str]:
+    found = guarded_fit(_twin(), known, expected_loads(known.groups[0]), seeds=seeds, **OPTIONS)
+    return found.fit, found.why
+
+
+def _twin() -> Twin:
+    return residual(True, sees=("x", "i"), start="full")
+
+
+# Every way of fitting gives the fit and what there is to say of it.
+WAYS = (
+    ("transfer", "physics_fitted", _physics),
+    ("transfer", "hrpinn", _guarded),
+    ("transfer_constant", "physics_fitted", _physics),
+    ("transfer_constant", "hrpinn", _guarded),
+    ("transfer_constant", "hrpinn_unguarded", _unguarded),
+)
 
 
 def random_walk(
@@ -84,32 +96,31 @@ def random_walk(
     reference, walks, test = data
     cell = reference.groups[0]
     groups, rows, said = {cell: "random_walk"}, [], []
-    both = [*reference.runs, *walks.runs]
+    both = dataclasses.replace(reference, runs=(*reference.runs, *walks.runs))
+    known = {"transfer": both, "transfer_constant": reference}
     plain = {
-        "constant": scores_of_rule(constant(both), test),
+        "constant": scores_of_rule(constant(both.runs), test),
         "physics": scores_of(plain_physics(), test),
     }
     for name, scores in plain.items():
         if name in models:
             rows += rows_of("transfer", "seen", name, scores, groups, every=False)
-    for protocol, name in (
-        ("transfer", "physics_fitted"),
-        ("transfer", "hrpinn"),
-        ("transfer_constant", "physics_fitted"),
-        ("transfer_constant", "hrpinn"),
-        ("transfer_constant", "hrpinn_unguarded"),
-    ):
+
+    def scored(way: Callable[[Dataset, int], tuple[Fit, str]], data: Dataset) -> dict[str, Any]:
+        found, why = way(data, seeds)
+        return vars(scores_of(found, test, train_s=found.seconds, parameters=found.parameters)) | {"why": why}
+
+    for protocol, name, way in WAYS:
         if name.removesuffix("_unguarded") not in models:
             continue
         tell(f"battery {protocol}: {name}, random walk of {cell}")
-        key = f"{name} constant" if protocol.endswith("constant") else name
         settings = [reference.fingerprint(), walks.fingerprint(), test.fingerprint(), seeds, str(METHOD), str(LOSS)]
         with unless_left(store):
             made = kept(
                 store,
                 f"battery-{protocol}-{name}",
                 settings,
-                lambda key=key: _walk(reference, walks, test, key, seeds),
+                lambda way=way, data=known[protocol]: scored(way, data),
             )
             why = made.pop("why")
             rows += rows_of(protocol, "seen", name, Scores(**made), groups, every=False)
@@ -123,8 +134,7 @@ def square_waves(
 ) -> list[dict[str, Any]]:
     """Cells under a square wave: the network from cells at constant current, scalars from their first discharge."""
     found = cells.collection.select(kind="cycle", flags=["square_wave"], clean=True, allow=["square_wave"])
-    by_cell = {cell: [each for each in found if each.cell == cell] for cell in found.cells}
-    these = [Pair(cell, "square_wave", each[0], each[1]) for cell, each in by_cell.items() if len(each) > 1]
+    these = first_two(found, lambda discharge: "square_wave")
     if not these:
         return []
     others, groups = pairs(cells), {pair.cell: pair.group for pair in these}

@@ -37,13 +37,11 @@ def watch(
     """
     scale = float(np.mean(new) / np.mean([each["estimated_Ah"] for each in readings[:HEALTHY]]))
     health = [(scale * each["estimated_Ah"], scale * each["estimated_error"]) for each in readings]
-    monitor = Monitor.calibrate(
-        [_judged(each) for each in features[:HEALTHY]],
-        rate=RATE,
-        direction=dict.fromkeys(FEATURES, -1),
-        allowed={name: abs(lost[name]) for name in FEATURES},
-        smoothing=SMOOTHING,
-        confirm=AGREED,
+    monitor = _calibrated(
+        features,
+        lost,
+        RATE,
+        AGREED,
         health=[value for value, _ in health[:HEALTHY]],
         health_error=[error for _, error in health[:HEALTHY]],
         threshold=worn,
@@ -62,15 +60,27 @@ def alarms(
     features: Sequence[Mapping[str, float]], lost: Mapping[str, float] | None, rate: float, agreed: tuple[int, int]
 ) -> list[bool]:
     """Only whether each cycle after the calibration was an alarm; `lost` as for `watch`, None to allow nothing."""
-    monitor = Monitor.calibrate(
+    monitor = _calibrated(features, lost, rate, agreed)
+    return [monitor.update(_judged(each)).alarm for each in features[HEALTHY:]]
+
+
+def _calibrated(
+    features: Sequence[Mapping[str, float]],
+    lost: Mapping[str, float] | None,
+    rate: float,
+    agreed: tuple[int, int],
+    **health: Any,
+) -> Monitor:
+    """A monitor with its levels from the healthy cycles; `health` is what it is to know of remaining life."""
+    return Monitor.calibrate(
         [_judged(each) for each in features[:HEALTHY]],
         rate=rate,
         direction=dict.fromkeys(FEATURES, -1),
         allowed=None if lost is None else {name: abs(lost[name]) for name in FEATURES},
         smoothing=SMOOTHING,
         confirm=agreed,
+        **health,
     )
-    return [monitor.update(_judged(each)).alarm for each in features[HEALTHY:]]
 
 
 def _judged(features: Mapping[str, float]) -> dict[str, float]:

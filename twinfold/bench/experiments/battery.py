@@ -36,6 +36,10 @@ ALL_MODELS = (
 )
 QUICK_MODELS = ("constant", "persistence", "physics", "physics_fitted", "hrpinn")
 SHOWN_SEEDS = 3  # of the pictures
+CAPTION = (
+    "Voltage MAE in volt. mae_median: over cells, of the mean over seeds. cells_seen: whether the network was trained "
+    "on other discharges of the same cells. Constant and persistence use the cell's own last discharge either way."
+)
 
 
 def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
@@ -85,12 +89,6 @@ def find(store: Store, options: Options, tell: Callable[[str], None]) -> Finding
             tables += found.tables
             pictures += found.pictures
     return Findings(words, tables, pictures)
-
-
-CAPTION = (
-    "Voltage MAE in volt. mae_median: over cells, of the mean over seeds. cells_seen: whether the network was trained "
-    "on other discharges of the same cells. Constant and persistence use the cell's own last discharge either way."
-)
 
 
 def _cells_in_words(cells: Cells) -> str:

@@ -56,7 +56,14 @@ class Collection:
     @property
     def cells(self) -> tuple[str, ...]:
         """The cells, in their order."""
-        return tuple(dict.fromkeys(discharge.cell for discharge in self.discharges))
+        return tuple(self.by_cell())
+
+    def by_cell(self) -> dict[str, list[Discharge]]:
+        """The discharges of each cell, in their order."""
+        found: dict[str, list[Discharge]] = {}
+        for discharge in self.discharges:
+            found.setdefault(discharge.cell, []).append(discharge)
+        return found
 
     def select(
         self,

@@ -19,7 +19,7 @@ from twinfold.integrate.diffrax_step import DiffraxStep
 from twinfold.integrate.explicit import RK4, Euler, ExplicitRungeKutta, Heun, Midpoint
 from twinfold.models import hrpinn, node, phrpinn, pnode
 from twinfold.precision import enable_x64
-from twinfold.project.base import AbstractProjection, NoProjection, Projected
+from twinfold.project.base import AbstractProjection, Correction, NoProjection
 from twinfold.project.newton import Newton
 from twinfold.project.tangent import Tangent
 from twinfold.result import RESULTS
@@ -63,7 +63,7 @@ __all__ = [
     "NoProjection",
     "Predicted",
     "Predictions",
-    "Projected",
+    "Correction",
     "Run",
     "Scaling",
     "Simulation",

@@ -11,7 +11,7 @@ from twinfold.constraint.base import AbstractConstraint, Unconstrained
 from twinfold.field.arguments import call_by_name
 from twinfold.integrate.base import AbstractIntegrator
 from twinfold.integrate.explicit import RK4
-from twinfold.project.base import AbstractProjection, NoProjection, Projected
+from twinfold.project.base import AbstractProjection, NoProjection, Correction
 from twinfold.result import RESULTS
 
 
@@ -50,7 +50,7 @@ class Cell(eqx.Module):
         z = self.algebraic_variables(t, x, w, p)
         return call_by_name(self.field, "field", t=t, x=x, z=z, w=w, p=p, level=level)
 
-    def step(self, t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters, level: Level) -> Projected:
+    def step(self, t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters, level: Level) -> Correction:
         """The state at t + dt."""
 
         def rate(t: Scalar, x: State, w: Any, p: Parameters) -> State:

@@ -12,7 +12,7 @@ from twinfold._types import Level, Parameters, State, Times
 from twinfold.cell import Cell, signal
 from twinfold.constraint.base import violation_scale
 from twinfold.contain import contained
-from twinfold.project.base import Projected
+from twinfold.project.base import Correction
 from twinfold.result import RESULTS, first_failure
 
 Carry = TypeVar("Carry")
@@ -73,7 +73,7 @@ def unroll(
     return outputs
 
 
-def cell_step(cell: Cell, t: Any, dt: Any, x: State, w0: Any, w1: Any, p: Parameters, level: Level) -> Projected:
+def cell_step(cell: Cell, t: Any, dt: Any, x: State, w0: Any, w1: Any, p: Parameters, level: Level) -> Correction:
     """One step of the cell between two samples of the input."""
     return cell.step(t, dt, x, signal(t, dt, w0, w1, cell.between), p, level)
 

@@ -19,7 +19,7 @@ from twinfold.result import RESULTS
 Derivative: TypeAlias = Literal["implicit", "tangent", "loop"]
 
 
-class Projected(eqx.Module):
+class Correction(eqx.Module):
     """The projected state and how it was reached. A failed projection leaves the state as it was, flagged."""
 
     x: State
@@ -42,7 +42,7 @@ class AbstractProjection(eqx.Module):
         level: Level,
         *,
         anchor: State | None = None,
-    ) -> Projected:
+    ) -> Correction:
         """`x` moved to the manifold. `anchor` is the last state on it, from which a lost projection may start over."""
 
 
@@ -58,14 +58,14 @@ class NoProjection(AbstractProjection):
         level: Level,
         *,
         anchor: State | None = None,
-    ) -> Projected:
+    ) -> Correction:
         return unprojected(constraint, t, x, p, level)
 
 
-def unprojected(constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters, level: Level) -> Projected:
+def unprojected(constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters, level: Level) -> Correction:
     """The report of a state that was not moved."""
     violation = jnp.abs(constraint.residual(t, x, p, level))
-    return Projected(x, jnp.zeros_like(level), violation, jnp.array(0), RESULTS.successful)
+    return Correction(x, jnp.zeros_like(level), violation, jnp.array(0), RESULTS.successful)
 
 
 def check_derivative(derivative: str) -> None:
@@ -124,7 +124,7 @@ def metric_root(metric: ArrayLike | Sequence | None) -> Frozen | None:
     )
 
 
-def in_metric(nearest: Callable[[Problem], Projected], root: Frozen | None, problem: Problem) -> Projected:
+def in_metric(nearest: Callable[[Problem], Correction], root: Frozen | None, problem: Problem) -> Correction:
     """`nearest` in the coordinates of the metric; a problem without constraints is returned as it is."""
     if problem.level.shape[0] == 0:
         return unprojected(problem.constraint, problem.t, problem.target, problem.p, problem.level)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from twinfold._types import Level, State
 from twinfold.contain import contained
-from twinfold.project.base import Problem, Projected
+from twinfold.project.base import Problem, Correction
 from twinfold.result import RESULTS
 
 
@@ -20,13 +20,13 @@ from twinfold.result import RESULTS
 class Solvable(Protocol):
     """A projection that can solve its problem and the linearisation of its defining equations."""
 
-    def solve(self, problem: Problem) -> Projected: ...
+    def solve(self, problem: Problem) -> Correction: ...
 
-    def sensitivity(self, problem: Problem, out: Projected, tangent: Problem) -> tuple[State, Level]: ...
+    def sensitivity(self, problem: Problem, out: Correction, tangent: Problem) -> tuple[State, Level]: ...
 
 
 @eqx.filter_custom_jvp
-def implicit(problem: Problem, *, projection: Solvable) -> Projected:
+def implicit(problem: Problem, *, projection: Solvable) -> Correction:
     """`projection.solve(problem)`, differentiated by `projection.sensitivity`."""
     return projection.solve(problem)
 

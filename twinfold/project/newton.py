@@ -23,7 +23,7 @@ from twinfold.project.base import (
     AbstractProjection,
     Derivative,
     Problem,
-    Projected,
+    Correction,
     check_derivative,
     in_metric,
     metric_root,
@@ -76,10 +76,10 @@ class Newton(AbstractProjection):
         level: Level,
         *,
         anchor: State | None = None,
-    ) -> Projected:
+    ) -> Correction:
         return in_metric(self._nearest, self.root, Problem(constraint, t, x, p, level, anchor))
 
-    def _nearest(self, problem: Problem) -> Projected:
+    def _nearest(self, problem: Problem) -> Correction:
         if self.derivative == "loop":
             return contained((problem,), fn=self._unrolled)
         return implicit(problem, projection=self)
@@ -87,7 +87,7 @@ class Newton(AbstractProjection):
     def _tolerance(self, x: State) -> float:
         return float(4 * jnp.finfo(x.dtype).eps) if self.tolerance is None else self.tolerance
 
-    def solve(self, problem: Problem) -> Projected:
+    def solve(self, problem: Problem) -> Correction:
         """The projection without derivatives."""
         tolerance = self._tolerance(problem.target)
         start = point(problem, problem.target, tolerance)
@@ -139,7 +139,7 @@ class Newton(AbstractProjection):
         state = (start, here, steps, solved, jnp.array(True), jnp.array(self.max_steps))
         return jax.lax.while_loop(unfinished, step, state)[:5]
 
-    def _unrolled(self, problem: Problem) -> Projected:
+    def _unrolled(self, problem: Problem) -> Correction:
         """Exactly `max_steps` Newton steps from the predictor, each of which JAX can differentiate."""
         tolerance = self._tolerance(problem.target)
         start = point(problem, problem.target, tolerance)
@@ -154,7 +154,7 @@ class Newton(AbstractProjection):
         steps = jnp.array(self.max_steps)
         return _report(problem, start, x, here, steps, here.acceptable & definite, definite)
 
-    def sensitivity(self, problem: Problem, out: Projected, tangent: Problem) -> tuple[State, Level]:
+    def sensitivity(self, problem: Problem, out: Correction, tangent: Problem) -> tuple[State, Level]:
         """(dx, dlambda) for a change of the inputs: [H G'; G 0] [dx; dlambda] = [dx~ - d(G'lambda); -dg]."""
         here = point(problem, out.x, self._tolerance(out.x))
         target, slope, change = input_tangents(problem, out.x, out.multiplier, tangent)
@@ -177,14 +177,14 @@ def _is_local(problem: Problem, x: State) -> Flag:
 
 def _report(
     problem: Problem, start: Point, x: State, here: Point, steps: Count, solved: Flag, definite: Flag
-) -> Projected:
+) -> Correction:
     """The nearest point, or the unprojected state with the reason."""
     result = RESULTS.where(here.acceptable & ~definite, RESULTS.second_order, RESULTS.not_converged)
     result = RESULTS.where(here.space.singular, RESULTS.singular, result)
     result = RESULTS.where(jnp.all(jnp.isfinite(start.g)), result, RESULTS.outside_domain)
     result = RESULTS.where(jnp.all(jnp.isfinite(problem.target)), result, RESULTS.nonfinite)
     result = RESULTS.where(solved, RESULTS.successful, result)
-    return Projected(
+    return Correction(
         x=jnp.where(solved, x, problem.target),
         multiplier=jnp.where(solved, here.space.multipliers(problem.target - x), 0),
         violation=jnp.abs(jnp.where(solved, here.g, start.g)),

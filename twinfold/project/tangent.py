@@ -23,7 +23,7 @@ from twinfold.project.base import (
     AbstractProjection,
     Derivative,
     Problem,
-    Projected,
+    Correction,
     check_derivative,
     in_metric,
     metric_root,
@@ -66,16 +66,16 @@ class Tangent(AbstractProjection):
         level: Level,
         *,
         anchor: State | None = None,
-    ) -> Projected:
+    ) -> Correction:
         return in_metric(self._nearest, self.root, Problem(constraint, t, x, p, level, None))
 
-    def _nearest(self, problem: Problem) -> Projected:
+    def _nearest(self, problem: Problem) -> Correction:
         # A single step is an explicit formula: differentiating it is exact, there is nothing implicit about it.
         if self.derivative == "loop" or (self.derivative == "implicit" and self.max_steps == 1):
             return contained((problem,), fn=self.solve)
         return implicit(problem, projection=self)
 
-    def solve(self, problem: Problem) -> Projected:
+    def solve(self, problem: Problem) -> Correction:
         """The projection without a derivative rule of its own."""
         target = problem.target
         g, jacobian = residual_and_jacobian(problem.constraint, problem.t, target, problem.p, problem.level)
@@ -103,7 +103,7 @@ class Tangent(AbstractProjection):
         result = RESULTS.where(finite & space.singular, RESULTS.singular, result)
         result = RESULTS.where(finite, result, RESULTS.outside_domain)
         result = RESULTS.where(jnp.all(jnp.isfinite(target)), result, RESULTS.nonfinite)
-        return Projected(
+        return Correction(
             x=jnp.where(solved, x, target),
             multiplier=jnp.where(solved, space.multipliers(target - x), 0),
             violation=jnp.abs(jnp.where(solved, left, g)),
@@ -111,7 +111,7 @@ class Tangent(AbstractProjection):
             result=result,
         )
 
-    def sensitivity(self, problem: Problem, out: Projected, tangent: Problem) -> tuple[State, Level]:
+    def sensitivity(self, problem: Problem, out: Correction, tangent: Problem) -> tuple[State, Level]:
         """(dx, dmu) for a change of the inputs, from x - x~ + G(x~)'mu = 0 and g(x) = level."""
         x, multiplier = out.x, out.multiplier
         _, jacobian = residual_and_jacobian(problem.constraint, problem.t, x, problem.p, problem.level)

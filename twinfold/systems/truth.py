@@ -17,7 +17,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from twinfold._types import Times
 from twinfold.constraint.base import AbstractConstraint
-from twinfold.project.base import Projected
+from twinfold.project.base import Correction
 from twinfold.project.newton import Newton
 from twinfold.result import RESULTS, first_failure
 from twinfold.systems.base import System
@@ -67,7 +67,7 @@ def integrate(field: Callable, x0s: Float[Array, "B n"], ts: Times, steps: Int[A
 @eqx.filter_jit
 def project(
     constraint: AbstractConstraint, ts: Times, xs: Float[Array, "T n"], levels: Float[Array, "T m"]
-) -> Projected:
+) -> Correction:
     """Each state moved to the nearest one on its level."""
     return jax.vmap(lambda t, x, level: Newton().project(constraint, t, x, {}, level))(ts, xs, levels)
 

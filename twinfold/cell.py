@@ -11,7 +11,7 @@ from twinfold.constraint.base import AbstractConstraint, Unconstrained
 from twinfold.field.arguments import call_by_name
 from twinfold.integrate.base import AbstractIntegrator
 from twinfold.integrate.explicit import RK4
-from twinfold.project.base import AbstractProjection, NoProjection, Correction
+from twinfold.project.base import AbstractProjection, Correction, NoProjection
 from twinfold.result import RESULTS
 
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from twinfold._types import Level, State
 from twinfold.contain import contained
-from twinfold.project.base import Problem, Correction
+from twinfold.project.base import Correction, Problem
 from twinfold.result import RESULTS
 
 

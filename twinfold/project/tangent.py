@@ -21,9 +21,9 @@ from twinfold.field.learned import Frozen
 from twinfold.linalg import factorise, solve_general
 from twinfold.project.base import (
     AbstractProjection,
+    Correction,
     Derivative,
     Problem,
-    Correction,
     check_derivative,
     in_metric,
     metric_root,

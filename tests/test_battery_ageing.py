@@ -14,8 +14,8 @@ from twinfold.bench.battery.capacity import capacities, standard_load
 from twinfold.bench.battery.cells import Cells, open_cells, pairs, runs_of
 from twinfold.bench.battery.lives import curves_of, features_of, followed, tell_loss, tell_residuals
 from twinfold.bench.battery.models import PRIOR, residual
-from twinfold.bench.battery.relearn import relearn
 from twinfold.bench.store import Store
+from twinfold.identify.relearn import relearn
 from twinfold.integrate.explicit import RK4
 from twinfold.systems.battery.cell import battery
 from twinfold.systems.battery.fleet import synthetic_fleet

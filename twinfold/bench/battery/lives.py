@@ -8,10 +8,10 @@ import numpy as np
 from twinfold.bench.battery.capacity import capacities, residuals_of_loss, standard_load
 from twinfold.bench.battery.cells import Cells, runs_of, taken_out
 from twinfold.bench.battery.models import PRIOR
-from twinfold.bench.battery.relearn import relearn
 from twinfold.data.dataset import Dataset
 from twinfold.data.nasa import Discharge
 from twinfold.evaluate.predict import predict
+from twinfold.identify.relearn import relearn
 from twinfold.monitor.features import residual_features
 from twinfold.train.fit import fit
 from twinfold.train.levenberg import LevenbergMarquardt

@@ -74,7 +74,7 @@ def _step(left: np.ndarray, jacobian: np.ndarray, damping: np.ndarray) -> np.nda
 def _linearised(twin: Twin, batch: Batch, names: tuple[str, ...], change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Measured minus predicted, [R, T, k], and the derivative of what is predicted, [R, T, k, P]."""
     predicted, jacobian = _predict(twin, batch, names, jnp.asarray(change))
-    # Beyond the end of a discharge the simulation may go anywhere, or nowhere.
+    # Beyond the end of what was measured the simulation may go anywhere, or nowhere.
     left = np.where(np.asarray(batch.mask), np.asarray(batch.y) - np.asarray(predicted), np.nan)
     return left, np.array(jacobian)
 

@@ -107,17 +107,52 @@ def test_nearly_parallel_rows_keep_an_orthogonal_factor(size):
     assert np.linalg.norm(left) <= 1e-13 * np.linalg.norm(jacobian) * np.linalg.norm(space.min_norm(jnp.asarray(b)))
 
 
-@pytest.mark.parametrize(
-    ("size", "kind"),
-    [(1, "zero"), (2, "zero"), (10, "zero"), (2, "repeated"), (8, "repeated"), (10, "repeated")],
-)
-def test_rank_deficiency_is_flagged(size, kind):
+DEPENDENT = {
+    "zero": lambda rows: 0 * rows[0],
+    "repeated": lambda rows: 3 * rows[0],
+    "in other units": lambda rows: 1e-9 * rows[0],
+    "a sum": lambda rows: rows[0] - 2 * rows[1],
+}
+
+
+@pytest.mark.parametrize("kind", list(DEPENDENT))
+@pytest.mark.parametrize("size", [3, 8, 10])
+def test_dependent_rows_are_dropped(size, kind):
+    """In the middle: those above and below are kept, and for a consistent system nothing is lost."""
     jacobian = random(size, size + 1)
-    jacobian[-1] = 0 if kind == "zero" else 3 * jacobian[0]
+    jacobian[2:3] = DEPENDENT[kind](jacobian)
     space = factorise(jnp.asarray(jacobian))
+    np.testing.assert_array_equal(space.kept, np.arange(size) != 2)
     assert space.singular
-    for value in (space.min_norm(jnp.ones(size)), space.multipliers(jnp.ones(size + 1))):
-        assert np.isfinite(value).all()
+    assert space.rank == size - 1
+    np.testing.assert_allclose(space.q @ space.q.T, np.diag(space.kept.astype(float)), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(space.lower @ space.q, jacobian, rtol=0, atol=1e-14 * size)
+    b, v = jacobian @ random(size + 1), random(size + 1)
+    inverse = np.linalg.pinv(jacobian, rcond=1e-13)
+    np.testing.assert_allclose(space.min_norm(jnp.asarray(b)), inverse @ b, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(space.tangent(jnp.asarray(v)), v - inverse @ (jacobian @ v), rtol=0, atol=1e-12)
+    multiplier = np.asarray(space.multipliers(jnp.asarray(v)))
+    assert multiplier[2] == 0
+    np.testing.assert_allclose(jacobian.T @ multiplier, v - space.tangent(jnp.asarray(v)), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(("dtype", "smallest"), [(np.float32, 1e-4), (np.float64, 1e-10)])
+@pytest.mark.parametrize("size", [2, 10])
+def test_rank_is_decided_by_dtype(size, dtype, smallest):
+    """A row within rounding of another depends on it; one that differs by more does not."""
+    jacobian = random(size, size + 1).astype(dtype)
+    other = jacobian[-1].copy()
+    jacobian[-1] = jacobian[0] + dtype(smallest) * other
+    assert not factorise(jnp.asarray(jacobian)).singular
+    jacobian[-1] = jacobian[0] * (1 + np.finfo(dtype).eps * np.arange(size + 1))
+    assert factorise(jnp.asarray(jacobian)).singular
+
+
+def test_more_rows_than_columns():
+    """Bounds on every state beside an equation: the first that are independent are kept."""
+    space = factorise(jnp.asarray(random(11, 4)))
+    np.testing.assert_array_equal(space.kept, np.arange(11) < 4)
+    np.testing.assert_allclose(space.q[:4] @ space.q[:4].T, np.eye(4), rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("size", [2, 10])

@@ -4,13 +4,15 @@ Up to `SMALL` rows everything is written out in scalars, which XLA fuses; beyond
 Everything is linear in the right-hand side, so that JAX can transpose it.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from twinfold._types import Flag, Jacobian, Level, State
+from twinfold._types import Count, Flag, Jacobian, Level, State
 
 SMALL = 8
 
@@ -93,11 +95,24 @@ def product(a: Float[Array, "k l"], b: Float[Array, "l n"]) -> Float[Array, "k n
 
 
 class RowSpace(eqx.Module):
-    """G = L Q with orthonormal rows of Q: the normal space of the manifold, without forming G G'."""
+    """G = L Q with orthonormal rows of Q: the normal space of the manifold, without forming G G'.
+
+    A row of G that depends on those above it has a row of zeros in Q: it takes no part in a correction (which is then
+    the shortest for the rows that are kept, and for all of them where they agree) and has no multiplier.
+    """
 
     q: Jacobian
     lower: Float[Array, "m m"]
-    singular: Flag
+    kept: Bool[Array, " m"]
+
+    @property
+    def rank(self) -> Count:
+        return jnp.sum(self.kept)
+
+    @property
+    def singular(self) -> Flag:
+        """Whether some row depends on the others."""
+        return ~jnp.all(self.kept)
 
     def min_norm(self, b: Level) -> State:
         """The shortest d with G d = b."""
@@ -112,20 +127,28 @@ class RowSpace(eqx.Module):
         return v - apply_transposed(self.q, apply(self.q, v))
 
 
+def dependent_below(n: int, dtype: Any) -> float:
+    """What is left of a row, in units of its length, when it depends on others: rounding, and that of its own terms."""
+    eps = float(jnp.finfo(dtype).eps)
+    return max(10 * n * eps, eps**0.75)
+
+
 def factorise(jacobian: Jacobian) -> RowSpace:
-    """LQ factorisation by Gram-Schmidt, done twice: orthogonal to rounding even for nearly parallel constraints."""
+    """LQ factorisation that reveals the rank: rows that depend on those above them are dropped.
+
+    By Gram-Schmidt, done twice: orthogonal to rounding even for nearly parallel constraints. Rows are compared with
+    their own length, so that the units of a constraint do not matter.
+    """
     m, n = jacobian.shape
-    eps = jnp.finfo(jacobian.dtype).eps
-    zero = jnp.zeros((), jacobian.dtype)
+    if m == 0:
+        return RowSpace(jacobian, jnp.zeros((0, 0), jacobian.dtype), jnp.zeros((0,), bool))
     if m > SMALL:
-        lengths = jnp.linalg.norm(jax.lax.stop_gradient(jacobian), axis=1)
-        diagonal = jnp.abs(jnp.diagonal(jnp.linalg.qr(jax.lax.stop_gradient(jacobian).T)[1]))
-        singular = ~jnp.all(diagonal > 10 * n * eps * lengths)
-        q, upper = jnp.linalg.qr(jnp.where(singular, jnp.eye(m, n, dtype=jacobian.dtype), jacobian).T)
-        return RowSpace(q.T, upper.T, singular)
+        return _factorised(jacobian)
+    least = dependent_below(n, jacobian.dtype)
+    zero = jnp.zeros((), jacobian.dtype)
     rows: list[Array] = []
     lower_rows: list[Array] = []
-    singular = jnp.array(False)
+    kept: list[Array] = []
     for i in range(m):
         v = jacobian[i]
         size = jnp.sum(v**2)
@@ -135,13 +158,53 @@ def factorise(jacobian: Jacobian) -> RowSpace:
                 along = jnp.sum(row * v)
                 entries[j] = entries[j] + along
                 v = v - along * row
-        square = jnp.sum(v**2)
-        lost = ~(square > (10 * n * eps) ** 2 * size)
-        length = jnp.sqrt(jnp.where(lost, 1, square))
-        singular = singular | lost
+        square = jnp.sum(v**2) if i else size
+        keep = square > (least**2 * size if i else 0)
+        # The pivot of a dropped row is of its own size: its inverse meets zeros only, and units stay what they are.
+        length = jnp.sqrt(jnp.where(keep, square, _positive(jax.lax.stop_gradient(size)) if i else 1))
         entries[i] = length
-        rows.append(jnp.where(lost, 0, v / length))
+        kept.append(keep)
+        rows.append(jnp.where(keep, v / length, 0))
         lower_rows.append(jnp.stack(entries))
-    if not rows:
-        return RowSpace(jacobian, jnp.zeros((0, 0), jacobian.dtype), singular)
-    return RowSpace(jnp.stack(rows), jnp.stack(lower_rows), singular)
+    return RowSpace(jnp.stack(rows), jnp.stack(lower_rows), jnp.stack(kept))
+
+
+def _positive(size: Float[Array, ""]) -> Float[Array, ""]:
+    return jnp.where(size > 0, size, 1)
+
+
+def _factorised(jacobian: Jacobian) -> RowSpace:
+    """The same by LAPACK where all rows are independent, else row by row; the latter is data without derivatives."""
+    m, n = jacobian.shape
+    data = jax.lax.stop_gradient(jacobian)
+    if m > n:
+        return _row_by_row(data, jnp.array(True))
+    lengths = jnp.linalg.norm(data, axis=1)
+    diagonal = jnp.abs(jnp.diagonal(jnp.linalg.qr(data.T)[1]))
+    full = jnp.all(diagonal > dependent_below(n, data.dtype) * lengths)
+    q, upper = jnp.linalg.qr(jnp.where(full, jacobian, jnp.eye(m, n, dtype=data.dtype)).T)
+    # A loop that is not entered costs nothing, under vmap too.
+    found = _row_by_row(data, ~full)
+    return RowSpace(jnp.where(full, q.T, found.q), jnp.where(full, upper.T, found.lower), full | found.kept)
+
+
+def _row_by_row(jacobian: Jacobian, wanted: Flag) -> RowSpace:
+    m, n = jacobian.shape
+    least = dependent_below(n, jacobian.dtype)
+
+    def add(state: tuple) -> tuple:
+        i, q, lower, kept = state
+        v = jacobian[i]
+        size = jnp.sum(v**2)
+        first = q @ v
+        v = v - first @ q
+        second = q @ v
+        v = v - second @ q
+        square = jnp.sum(v**2)
+        keep = square > least**2 * size
+        length = jnp.sqrt(jnp.where(keep, square, _positive(size)))
+        entries = (first + second).at[i].set(length)
+        return i + 1, q.at[i].set(jnp.where(keep, v / length, 0)), lower.at[i].set(entries), kept.at[i].set(keep)
+
+    empty = (jnp.array(0), jnp.zeros((m, n), jacobian.dtype), jnp.eye(m, dtype=jacobian.dtype), jnp.zeros(m, bool))
+    return RowSpace(*jax.lax.while_loop(lambda state: wanted & (state[0] < m), add, empty)[1:])

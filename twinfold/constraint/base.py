@@ -12,6 +12,9 @@ from jaxtyping import Array, Float
 from twinfold._types import Jacobian, Level, Parameters, Scalar, State
 from twinfold.field.arguments import call_by_name
 
+# From this number of constraints on, nothing of size m x n is formed.
+MANY = 500
+
 
 class AbstractConstraint(eqx.Module):
     """m equations on the state. What differs from run to run is the `level`, an argument, never part of the object."""
@@ -23,6 +26,14 @@ class AbstractConstraint(eqx.Module):
     @abc.abstractmethod
     def level(self, t: Scalar, x0: State, p: Parameters) -> Level:
         """The level of a run that starts at (t, x0)."""
+
+
+class AbstractInequality(AbstractConstraint):
+    """Rows that need not be met with equality: `residual` is how far they are outside, zero inside."""
+
+    @abc.abstractmethod
+    def sides(self, t: Scalar, x: State, p: Parameters, level: Level) -> tuple[Level, Level]:
+        """c - lower, negative where it is violated, and c - upper, positive where it is; infinite without a bound."""
 
 
 def evaluate_constraint(g: Callable, t: Scalar, x: State, p: Parameters) -> Level:
@@ -71,13 +82,16 @@ class Stack(AbstractConstraint):
         self.parts = tuple(parts)
 
     def residual(self, t: Scalar, x: State, p: Parameters, level: Level) -> Level:
-        sizes = [jax.eval_shape(part.level, t, x, p).shape[0] for part in self.parts]
-        bounds = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
-        levels = [level[a:b] for a, b in pairwise(bounds)]
-        return jnp.concatenate([part.residual(t, x, p, own) for part, own in zip(self.parts, levels, strict=True)])
+        return jnp.concatenate([part.residual(t, x, p, own) for part, own in self.split(t, x, p, level)])
 
     def level(self, t: Scalar, x0: State, p: Parameters) -> Level:
         return jnp.concatenate([part.level(t, x0, p) for part in self.parts])
+
+    def split(self, t: Scalar, x: State, p: Parameters, level: Level) -> list[tuple[AbstractConstraint, Array]]:
+        """Each part with its own of the levels."""
+        sizes = [_rows(part, t, x, p) for part in self.parts]
+        ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+        return [(part, level[a:b]) for part, (a, b) in zip(self.parts, pairwise(ends), strict=True)]
 
 
 class Unconstrained(AbstractConstraint):
@@ -90,11 +104,52 @@ class Unconstrained(AbstractConstraint):
         return jnp.zeros((0,), x0.dtype)
 
 
+def _rows(constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters) -> int:
+    return jax.eval_shape(lambda: constraint.level(t, x, p)).shape[0]
+
+
+def has_inequalities(constraint: AbstractConstraint) -> bool:
+    """Whether any row, however deep inside, is an inequality."""
+    nodes = jax.tree.leaves(constraint, is_leaf=lambda node: isinstance(node, AbstractInequality))
+    return any(isinstance(node, AbstractInequality) for node in nodes)
+
+
+def _no_place_for(constraint: AbstractConstraint) -> ValueError:
+    kind = type(constraint).__name__
+    return ValueError(f"constraint: {kind} cannot hold Bounds; put these beside it, Stack([{kind}(...), Bounds(...)]).")
+
+
+def inequality_rows(constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters) -> tuple[bool, ...]:
+    """For each row whether it is an inequality."""
+    if isinstance(constraint, Stack):
+        return sum((inequality_rows(part, t, x, p) for part in constraint.parts), ())
+    inequality = isinstance(constraint, AbstractInequality)
+    if not inequality and has_inequalities(constraint):
+        raise _no_place_for(constraint)
+    return (inequality,) * _rows(constraint, t, x, p)
+
+
+def sides(constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters, level: Level) -> tuple[Level, Level]:
+    """`AbstractInequality.sides` of every row; an equation has the same residual on both."""
+    if isinstance(constraint, Stack):
+        both = [sides(part, t, x, p, own) for part, own in constraint.split(t, x, p, level)]
+        return jnp.concatenate([low for low, _ in both]), jnp.concatenate([high for _, high in both])
+    if isinstance(constraint, AbstractInequality):
+        return constraint.sides(t, x, p, level)
+    residual = constraint.residual(t, x, p, level)
+    return residual, residual
+
+
 def residual_and_jacobian(
     constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters, level: Level
 ) -> tuple[Level, Jacobian]:
     """g - level and G = dg/dx, by m pullbacks (m is small)."""
-    value, pullback = jax.vjp(lambda x: constraint.residual(t, x, p, level), x)
+    return value_and_jacobian(lambda x: constraint.residual(t, x, p, level), x)
+
+
+def value_and_jacobian(fn: Callable[[State], Level], x: State) -> tuple[Level, Jacobian]:
+    """fn(x) and its derivative, row by row."""
+    value, pullback = jax.vjp(fn, x)
     (jacobian,) = jax.vmap(pullback)(jnp.eye(value.shape[0], dtype=value.dtype))
     return value, jacobian
 
@@ -102,23 +157,33 @@ def residual_and_jacobian(
 def violation_scale(
     constraint: AbstractConstraint, t: Scalar, x0: State, p: Parameters, level: Level
 ) -> Float[Array, " m"]:
-    """What a violation is divided by to be relative: max(|level_i|, ||dg_i/dx(x0)|| ||x0||)."""
-    _, jacobian = residual_and_jacobian(constraint, t, x0, p, level)
-    size = jnp.linalg.norm(jacobian, axis=1) * jnp.linalg.norm(x0)
-    return jnp.maximum(jnp.abs(level), size)
+    """What a violation is divided by to be relative: max(|level_i|, ||dg_i/dx(x0)|| ||x0||), with c_i for a bound."""
+
+    def side(x: State) -> Level:
+        return sides(constraint, t, x, p, level)[0]
+
+    if level.shape[0] > MANY:
+        # A Jacobian of this size is never written out: the mean of (G z)^2 over signs z is ||dg_i/dx||^2, nearly.
+        _, push = jax.linearize(side, x0)
+        signs = jax.random.rademacher(jax.random.key(0), (64, x0.shape[0]), x0.dtype)
+        lengths = jnp.sqrt(jnp.mean(jax.lax.map(push, signs) ** 2, axis=0))
+    else:
+        lengths = jnp.linalg.norm(value_and_jacobian(side, x0)[1], axis=1)
+    return jnp.maximum(jnp.abs(level), lengths * jnp.linalg.norm(x0))
 
 
 def check_constraint(constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters) -> int:
     """m, or a `ValueError` that names what does not fit, before anything is compiled."""
-    level = jax.eval_shape(constraint.level, t, x, p)
-    value = jax.eval_shape(constraint.residual, t, x, p, jnp.zeros(level.shape, x.dtype))
+    level = jax.eval_shape(lambda: constraint.level(t, x, p))
+    value = jax.eval_shape(lambda: constraint.residual(t, x, p, jnp.zeros(level.shape, x.dtype)))
     if value.ndim != 1 or value.shape != level.shape:
         raise ValueError(
             f"constraint: residual has shape {value.shape} and level {level.shape}; both must be vectors of m values."
         )
-    if value.shape[0] > x.shape[0]:
+    equations = value.shape[0] - sum(inequality_rows(constraint, t, x, p))
+    if equations > x.shape[0]:
         raise ValueError(
-            f"constraint: {value.shape[0]} equations for {x.shape[0]} states; there can be at most as many "
+            f"constraint: {equations} equations for {x.shape[0]} states; there can be at most as many "
             "constraints as states."
         )
     return value.shape[0]

@@ -2,15 +2,16 @@
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from twinfold._types import Count, Level, Parameters, Scalar, State
-from twinfold.constraint.base import AbstractConstraint
+from twinfold.constraint.base import AbstractConstraint, has_inequalities
 from twinfold.field.learned import Frozen
 from twinfold.result import RESULTS
 
@@ -20,13 +21,18 @@ Derivative: TypeAlias = Literal["implicit", "tangent", "loop"]
 
 
 class Correction(eqx.Module):
-    """The projected state and how it was reached. A failed projection leaves the state as it was, flagged."""
+    """The projected state and how it was reached. A failed projection leaves the state as it was, flagged.
+
+    `redundant` counts the constraints that depend on others where the projection ended: they are met together with
+    these, with a multiplier of zero, or the projection has failed.
+    """
 
     x: State
     multiplier: Level
     violation: Level
     steps: Count
     result: RESULTS
+    redundant: Count = eqx.field(default_factory=lambda: jnp.array(0))
 
 
 class AbstractProjection(eqx.Module):
@@ -68,6 +74,11 @@ def unprojected(constraint: AbstractConstraint, t: Scalar, x: State, p: Paramete
     return Correction(x, jnp.zeros_like(level), violation, jnp.array(0), RESULTS.successful)
 
 
+def as_data(tree: Any) -> Any:
+    """The same values, without derivatives."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
 def check_derivative(derivative: str) -> None:
     """A `ValueError` unless the derivative is one of the three."""
     if derivative not in ("implicit", "tangent", "loop"):
@@ -83,6 +94,7 @@ class Problem(eqx.Module):
     p: Parameters
     level: Level
     anchor: State | None
+    switched: bool = eqx.field(static=True, default=False)  # rows of the constraint may be off: zero, and met
 
     def residual(self, x: State) -> Level:
         return self.constraint.residual(self.t, x, self.p, self.level)
@@ -124,8 +136,15 @@ def metric_root(metric: ArrayLike | Sequence | None) -> Frozen | None:
     )
 
 
-def in_metric(nearest: Callable[[Problem], Correction], root: Frozen | None, problem: Problem) -> Correction:
-    """`nearest` in the coordinates of the metric; a problem without constraints is returned as it is."""
+def in_metric(
+    nearest: Callable[[Problem], Correction], root: Frozen | None, problem: Problem, *, bounds: bool = False
+) -> Correction:
+    """`nearest` in the coordinates of the metric; a problem without constraints is returned as it is.
+
+    `bounds`: whether `nearest` knows what to do with them (it would take them for equations).
+    """
+    if not bounds and has_inequalities(problem.constraint):
+        raise ValueError("constraint: this projection cannot hold Bounds; use projection=Newton() or Tangent().")
     if problem.level.shape[0] == 0:
         return unprojected(problem.constraint, problem.t, problem.target, problem.p, problem.level)
     if root is None:
@@ -133,5 +152,5 @@ def in_metric(nearest: Callable[[Problem], Correction], root: Frozen | None, pro
     metric = InMetric(problem.constraint, root.value.astype(problem.target.dtype))
     anchor = None if problem.anchor is None else metric.from_state(problem.anchor)
     target = metric.from_state(problem.target)
-    out = nearest(Problem(metric, problem.t, target, problem.p, problem.level, anchor))
+    out = nearest(Problem(metric, problem.t, target, problem.p, problem.level, anchor, problem.switched))
     return eqx.tree_at(lambda out: out.x, out, metric.to_state(out.x))

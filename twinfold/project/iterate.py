@@ -1,15 +1,14 @@
 """One iteration of the projection: a plain step for predictors close to the manifold, a guarded one for the rest."""
 
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from twinfold._types import Level, State
 from twinfold.choose import choose
-from twinfold.project.base import Problem
+from twinfold.project.base import Problem, as_data
 from twinfold.project.kkt import Point, ReducedHessian, newton_direction, point, sqp_direction
 
 # A step length below which the line search gives up.
@@ -22,18 +21,19 @@ ON_MANIFOLD = 16
 Step: TypeAlias = tuple[State, Point, Bool[Array, ""]]  # state, what is known there, whether the step was taken
 
 
-def _data(tree: Any) -> Any:
-    """The same values, without derivatives."""
-    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
-
-
 def plain_step(problem: Problem, x: State, here: Point, tolerance: float) -> Step:
     """A full step with unit Hessian, taken where the error falls fast (else curvature matters)."""
-    x1 = x + sqp_direction(problem, x, here)
+    return attempt(problem, x, here, x + sqp_direction(problem, x, here), tolerance)[:3]
+
+
+def attempt(
+    problem: Problem, x: State, here: Point, x1: State, tolerance: float
+) -> tuple[State, Point, Bool[Array, ""], Point]:
+    """The better of two states, what is known there, whether it is the second, and what is known of that."""
     there = point(problem, x1, tolerance)
     # Rounding can raise an error that is already as small as it gets: keep the better of the two.
     taken = there.converged | (there.error < 0.1 * here.error)
-    return jnp.where(taken, x1, x), choose(taken, there, here), taken
+    return jnp.where(taken, x1, x), choose(taken, there, here), taken, there
 
 
 def newton_step(problem: Problem, x: State, here: Point, curvature: ReducedHessian, tolerance: float) -> Step:
@@ -48,7 +48,7 @@ def differentiable_step(problem: Problem, x: State, here: Point, curvature: Redu
     """The same step for differentiation through the loop: its length is data."""
     direction = newton_direction(problem, x, here, curvature)
     # A converged iterate goes on with full steps, so that its derivative converges too.
-    found = line_search(_data(problem), _data(x), _data(here), _data(direction), tolerance)[0]
+    found = line_search(as_data(problem), as_data(x), as_data(here), as_data(direction), tolerance)[0]
     length = jnp.where(here.converged, 1, found)
     x1 = x + length * direction
     return x1, point(problem, x1, tolerance), length > 0

@@ -31,7 +31,8 @@ class Point(eqx.Module):
 
     g: Level
     space: RowSpace
-    sound: Flag  # all is finite, and the constraint Jacobian has full rank
+    finite: Flag  # the constraint and its derivative are
+    sound: Flag  # and the derivative says where to go
     error: Float[Array, ""]  # distance from a solution of the KKT system, to first order
     infeasible: Float[Array, ""]  # violation, over the tolerated one
     drifted: Float[Array, ""]  # distance from stationarity along the manifold, over the tolerated one
@@ -56,7 +57,9 @@ def point(problem: Problem, x: State, tolerance: float) -> Point:
     g, jacobian = residual_and_jacobian(problem.constraint, problem.t, x, problem.p, problem.level)
     finite = jnp.all(jnp.isfinite(g)) & jnp.all(jnp.isfinite(jacobian))
     space = factorise(jnp.where(finite, jacobian, 0))
-    sound = finite & ~space.singular
+    # Constraints that depend on others are met with them or not at all; but a zero derivative says nothing, unless
+    # nothing is asked for.
+    sound = finite if problem.switched else finite & jnp.any(space.kept)
     gap, distance = problem.target - x, jax.lax.stop_gradient(jnp.abs(g))
     drift = jnp.linalg.norm(jax.lax.stop_gradient(space.tangent(gap)))
     size, tiny = jnp.linalg.norm(jax.lax.stop_gradient(x)), jnp.finfo(x.dtype).tiny
@@ -68,6 +71,7 @@ def point(problem: Problem, x: State, tolerance: float) -> Point:
     return Point(
         g=g,
         space=space,
+        finite=finite,
         sound=sound,
         error=jnp.where(sound, jnp.maximum(drift, jnp.max(distance / lengths)), jnp.inf),
         infeasible=infeasible,

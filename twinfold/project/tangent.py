@@ -14,21 +14,24 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
-from twinfold._types import Level, Parameters, Scalar, State
+from twinfold._types import Flag, Level, Parameters, Scalar, State
 from twinfold.constraint.base import AbstractConstraint, residual_and_jacobian
 from twinfold.contain import contained
 from twinfold.field.learned import Frozen
-from twinfold.linalg import factorise, solve_general
+from twinfold.linalg import SMALL, apply, factorise, solve_general
 from twinfold.project.base import (
     AbstractProjection,
     Correction,
     Derivative,
     Problem,
+    as_data,
     check_derivative,
     in_metric,
     metric_root,
 )
+from twinfold.project.bounds import has_bounds, linearised, one_active_set, with_bounds
 from twinfold.project.derivative import implicit, input_tangents
+from twinfold.project.redundant import may_be_redundant, regular
 from twinfold.result import RESULTS
 
 
@@ -37,6 +40,8 @@ class Tangent(AbstractProjection):
 
     **Arguments:** `max_steps`, 1 for the single step; `derivative`: `"tangent"` (the projector of the paper's
     Eq. 7), `"implicit"` (exact) or `"loop"`; `metric`, weights of the states (a vector, or a matrix W).
+
+    `Bounds` enter by the active set of the linearised problem.
     """
 
     max_steps: int = eqx.field(static=True)
@@ -67,13 +72,25 @@ class Tangent(AbstractProjection):
         *,
         anchor: State | None = None,
     ) -> Correction:
-        return in_metric(self._nearest, self.root, Problem(constraint, t, x, p, level, None))
+        return in_metric(self._nearest, self.root, Problem(constraint, t, x, p, level, None), bounds=True)
 
     def _nearest(self, problem: Problem) -> Correction:
+        if has_bounds(problem):
+            out = self._nearest(one_active_set(problem))
+            return with_bounds(problem, out, self._holds(problem, out.x))
         # A single step is an explicit formula: differentiating it is exact, there is nothing implicit about it.
         if self.derivative == "loop" or (self.derivative == "implicit" and self.max_steps == 1):
             return contained((problem,), fn=self.solve)
         return implicit(problem, projection=self)
+
+    def _holds(self, problem: Problem, x: State) -> Flag:
+        """Whether all bounds are held at x, where that is promised."""
+        if self.max_steps == 1:
+            return jnp.array(True)
+        outside = jnp.abs(as_data(problem.residual(x)))
+        program = linearised(as_data(problem), as_data(x))
+        scale = jnp.linalg.norm(program.jacobian, axis=1) * jnp.linalg.norm(as_data(problem.target))
+        return jnp.all(outside <= _enough(problem.level, scale))
 
     def solve(self, problem: Problem) -> Correction:
         """The projection without a derivative rule of its own."""
@@ -81,27 +98,35 @@ class Tangent(AbstractProjection):
         g, jacobian = residual_and_jacobian(problem.constraint, problem.t, target, problem.p, problem.level)
         finite = jnp.all(jnp.isfinite(g)) & jnp.all(jnp.isfinite(jacobian))
         space = factorise(jnp.where(finite, jacobian, 0))
-        sound = finite & ~space.singular
         size = jnp.linalg.norm(jacobian, axis=1) * jnp.linalg.norm(target)
-        # The threshold of the public SciML implementation.
-        enough = jnp.finfo(target.dtype).eps ** 0.8 * jnp.maximum(jnp.abs(problem.level), size)
+        enough = _enough(problem.level, size)
 
         def step(state: tuple) -> tuple:
             x, g, steps = state
             x = x - space.min_norm(g)
             return x, problem.residual(x), steps + 1
 
-        state = step((target, jnp.where(sound, g, 0), jnp.array(0)))
+        state = step((target, jnp.where(finite, g, 0), jnp.array(0)))
         if self.derivative == "loop":
             state = jax.lax.scan(lambda s, _: (step(s), None), state, length=self.max_steps - 1)[0]
         elif self.max_steps > 1:
             state = jax.lax.while_loop(lambda s: jnp.any(jnp.abs(s[1]) > enough) & (s[2] < self.max_steps), step, state)
         x, left, steps = state
-        usable = sound & jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(left))
-        solved = usable if self.max_steps == 1 else usable & jnp.all(jnp.abs(left) <= enough)
-        result = RESULTS.where(solved, RESULTS.successful, RESULTS.not_converged)
-        result = RESULTS.where(finite & space.singular, RESULTS.singular, result)
-        result = RESULTS.where(finite, result, RESULTS.outside_domain)
+        solved = finite & jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(left))
+        if self.max_steps > 1:
+            solved = solved & jnp.all(jnp.abs(left) <= enough)
+        elif may_be_redundant(problem):
+            # One step promises no convergence; but a constraint that depends on others, and that the step along these
+            # does not bring nearer to first order, contradicts them.
+            expected = jnp.abs(g + apply(jnp.where(finite, jacobian, 0), x - target))
+            solved = solved & jnp.all(space.kept | (expected <= jnp.maximum(0.5 * jnp.abs(g), enough)))
+        if self.derivative == "loop" and g.shape[0] > SMALL:  # what is dropped there is dropped without derivatives
+            solved = solved & ~space.singular
+        solved = solved & regular(problem, target, space)
+        result = RESULTS.where(space.singular, RESULTS.singular, RESULTS.not_converged)
+        result = RESULTS.where(solved, RESULTS.successful, result)
+        result = RESULTS.where(finite, result, RESULTS.not_differentiable)
+        result = RESULTS.where(jnp.all(jnp.isfinite(g)), result, RESULTS.outside_domain)
         result = RESULTS.where(jnp.all(jnp.isfinite(target)), result, RESULTS.nonfinite)
         return Correction(
             x=jnp.where(solved, x, target),
@@ -109,6 +134,7 @@ class Tangent(AbstractProjection):
             violation=jnp.abs(jnp.where(solved, left, g)),
             steps=steps,
             result=result,
+            redundant=jnp.where(finite, g.shape[0] - space.rank, 0),
         )
 
     def sensitivity(self, problem: Problem, out: Correction, tangent: Problem) -> tuple[State, Level]:
@@ -128,9 +154,17 @@ class Tangent(AbstractProjection):
         _, turned = eqx.filter_jvp(lambda problem: contained((problem,), fn=correction), (problem,), (tangent,))
         _, first = residual_and_jacobian(problem.constraint, problem.t, problem.target, problem.p, problem.level)
         moved = target if turned is None else target - turned
-        # A failed projection keeps its target, whatever is computed here; it only has to be finite.
-        failed = out.result != RESULTS.successful
+        # A failed projection keeps its target, whatever is computed here; it only has to be finite. So it has where g
+        # cannot be differentiated: the iteration has not looked at its derivative at x.
+        failed = (out.result != RESULTS.successful) | ~jnp.all(jnp.isfinite(jacobian))
         jacobian, first = (jnp.where(failed, 0, matrix) for matrix in (jacobian, first))
-        matrix = jnp.where(failed, jnp.eye(multiplier.shape[0], dtype=x.dtype), jacobian @ first.T)
-        mu = solve_general(matrix, jacobian @ moved + change)
+        # Constraints that depend on others are met with them: their multipliers may stay as they are.
+        kept = factorise(first).kept
+        matrix = jnp.where(kept[:, None] & kept, jacobian @ first.T, jnp.eye(multiplier.shape[0], dtype=x.dtype))
+        mu = solve_general(matrix, jnp.where(kept, jacobian @ moved + change, 0))
         return moved - first.T @ mu, mu
+
+
+def _enough(level: Level, size: Level) -> Level:
+    """The threshold of the public SciML implementation."""
+    return jnp.finfo(level.dtype).eps ** 0.8 * jnp.maximum(jnp.abs(level), size)

@@ -1,0 +1,67 @@
+"""Constraints that depend on each other: whether that is so all around, or only at a singular point.
+
+The same constraint twice, a sum of others, or a multiple has no effect on the nearest point nor on its derivative,
+since the rank of G is the same everywhere. Where two curves touch, or at the tip of a cone, the rank is lower than
+around it: what the linearisation says there of the manifold is wrong, and a projection that ends there is flagged.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twinfold._types import Count, Flag, Level, State
+from twinfold.constraint.base import residual_and_jacobian
+from twinfold.linalg import RowSpace, dependent_below, factorise
+from twinfold.project.base import Problem, as_data
+
+# How far around a state its rank is compared: far enough to tell curves that touch to fourth order.
+AROUND = 0.01
+
+
+def may_be_redundant(problem: Problem) -> bool:
+    """One constraint alone depends on others only where its gradient is zero, which is a singular point."""
+    return problem.level.shape[0] > 1 or problem.switched
+
+
+def beside(x: State) -> State:
+    """A state near x, in a direction of no special meaning."""
+    way = np.cos(1.0 + np.arange(x.shape[0])) * np.sqrt(2 / x.shape[0])
+    length = jnp.linalg.norm(x)
+    return x + AROUND * jnp.where(length > 0, length, 1) * jnp.asarray(way, x.dtype)
+
+
+class Seen(eqx.Module):
+    """The highest rank of G, and the longest of each of its rows, at the states that a projection came by."""
+
+    rank: Count
+    lengths: Level
+
+    def and_of(self, space: RowSpace) -> "Seen":
+        return Seen(jnp.maximum(self.rank, space.rank), jnp.maximum(self.lengths, _lengths(space)))
+
+    def same(self, space: RowSpace) -> Flag:
+        """Whether the rank is as high, and no gradient vanishes: at a crossing it does so bit by bit."""
+        lengths = _lengths(space)
+        least = dependent_below(space.q.shape[1], space.q.dtype)
+        return (space.rank >= self.rank) & ~jnp.any(space.kept & (lengths <= least * self.lengths))
+
+
+def _lengths(space: RowSpace) -> Level:
+    return jnp.where(space.kept, jnp.linalg.norm(space.lower, axis=1), 0)
+
+
+def regular(problem: Problem, x: State, space: RowSpace) -> Flag:
+    """Whether the rank at `x`, where it is not full, is that of the neighbourhood."""
+    if not may_be_redundant(problem):
+        return ~space.singular
+    problem, x, space = as_data((problem, x, space))
+
+    def look(state: tuple) -> tuple:
+        # The state moves: what depends on nothing that changes is lifted out of a loop, entered or not.
+        x = beside(state[1])
+        g, jacobian = residual_and_jacobian(problem.constraint, problem.t, x, problem.p, problem.level)
+        finite = jnp.all(jnp.isfinite(g)) & jnp.all(jnp.isfinite(jacobian))
+        return jnp.array(False), x, factorise(jnp.where(finite, jacobian, 0)).rank <= space.rank
+
+    return jax.lax.while_loop(lambda state: state[0], look, (space.singular, x, jnp.array(True)))[2]

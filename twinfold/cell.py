@@ -4,13 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
-from twinfold._types import Level, Parameters, Scalar, Signal, State
+from twinfold._types import Flag, Level, Parameters, Scalar, Signal, State
 from twinfold.constraint.base import AbstractConstraint, Unconstrained
 from twinfold.field.arguments import call_by_name
-from twinfold.integrate.base import AbstractIntegrator
+from twinfold.field.implicit import Implicit
+from twinfold.integrate.base import AbstractIntegrator, Predicted
 from twinfold.integrate.explicit import RK4
+from twinfold.integrate.hold import Hold
 from twinfold.project.base import AbstractProjection, Correction, NoProjection
 from twinfold.result import RESULTS
 
@@ -28,8 +31,9 @@ def signal(t: Scalar, dt: Scalar, w0: Any, w1: Any, between: str) -> Signal:
 class Cell(eqx.Module):
     """h_{k+1} = Project(Phi_dt(h_k; f)): HRPINN without a projection, PHRPINN with one (the paper's Algorithm 2).
 
-    **Arguments:** `field` (t, x, z, w, p, level) -> dx; `algebraic` (t, x, w, p) -> z, evaluated in every stage;
-    `integrator`; `constraint` and `projection`; `between`: how the input varies between samples.
+    **Arguments:** `field` (t, x, z, w, p, level) -> dx; `algebraic` (t, x, w, p) -> z, evaluated in every stage, or
+    `Implicit`, solved there; `integrator`; `constraint` and `projection`; `between`: how the input varies between
+    samples.
     """
 
     field: Callable
@@ -39,24 +43,61 @@ class Cell(eqx.Module):
     projection: AbstractProjection = eqx.field(default_factory=NoProjection)
     between: str = eqx.field(static=True, default="hold")
 
-    def algebraic_variables(self, t: Scalar, x: State, w: Any, p: Parameters) -> Any:
-        """z(t, x, w, p), or None where the model has no algebraic variables."""
+    def algebraic_variables(self, t: Scalar, x: State, w: Any, p: Parameters, z: Any = None) -> Any:
+        """z(t, x, w, p), or None where the model has no algebraic variables; `z`: what an implicit one starts from."""
         if self.algebraic is None:
             return None
+        if isinstance(self.algebraic, Implicit):
+            return self.algebraic(t, x, w, p, z)
         return call_by_name(self.algebraic, "algebraic", t=t, x=x, w=w, p=p)
 
     def rate(self, t: Scalar, x: State, w: Any, p: Parameters, level: Level) -> State:
         """dx/dt. A field that names `level` is told that of the run (stabilisation by the field itself needs it)."""
-        z = self.algebraic_variables(t, x, w, p)
+        return self._rate(t, x, self.algebraic_variables(t, x, w, p), w, p, level)
+
+    def _rate(self, t: Scalar, x: State, z: Any, w: Any, p: Parameters, level: Level) -> State:
         return call_by_name(self.field, "field", t=t, x=x, z=z, w=w, p=p, level=level)
 
-    def step(self, t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters, level: Level) -> Correction:
-        """The state at t + dt."""
+    def first_guess(self, t: Scalar, x: State, w: Any, p: Parameters) -> Any:
+        """What a rollout carries along with x: where implicit z start from, or None where there is nothing to solve."""
+        if not isinstance(self.algebraic, Implicit) or isinstance(self.integrator, Hold):
+            return None
+        return self.algebraic.guess(t, x, w, p)
 
-        def rate(t: Scalar, x: State, w: Any, p: Parameters) -> State:
-            return self.rate(t, x, w, p, level)
+    def next_guess(self, t: Scalar, x: State, w: Any, p: Parameters, z: Any) -> tuple[Any, Flag]:
+        """The implicit z at a sample, as data for the solutions that follow, and whether it was found."""
+        if z is None or not isinstance(self.algebraic, Implicit):
+            return None, jnp.array(True)
+        algebraic, t, x, w, p = jax.tree.map(
+            lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, (self.algebraic, t, x, w, p)
+        )
+        found = algebraic.solve(t, x, w, p, z)
+        return jnp.where(found.solved, found.z, z), found.solved
 
-        predicted = self.integrator.step(rate, t, dt, x, w, p)
+    def step(
+        self, t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters, level: Level, z: Any = None
+    ) -> Correction:
+        """The state at t + dt; in each stage implicit algebraic variables are solved for from `z`."""
+        predicted = self._predict(t, dt, x, w, p, level, z)
         out = self.projection.project(self.constraint, t + dt, predicted.x, p, level, anchor=x)
         solved = predicted.result == RESULTS.successful
         return eqx.tree_at(lambda out: out.result, out, RESULTS.where(solved, out.result, predicted.result))
+
+    def _predict(self, t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters, level: Level, z: Any) -> Predicted:
+        algebraic = self.algebraic
+        if not isinstance(algebraic, Implicit):
+            return self.integrator.step(lambda t, x, w, p: self.rate(t, x, w, p, level), t, dt, x, w, p)
+
+        def rate(t: Scalar, marked: State, w: Any, p: Parameters) -> State:
+            x, mark = marked[:-1], marked[-1]
+            found = algebraic.solve(t, x, w, p, z)
+            # A stage that is not finite has failed for a reason of its own.
+            missed = (~found.solved & jnp.all(jnp.isfinite(x))) | (jnp.abs(mark) > 0)
+            dx = self._rate(t, x, algebraic.given(t, x, found.z, w, p), w, p, level)
+            return jnp.append(dx, missed.astype(dx.dtype))
+
+        # Whatever the integrator does with its stages, it does it with this mark too: one more state, which stays at
+        # zero unless the equations were not solved in one of them.
+        out = self.integrator.step(rate, t, dt, jnp.append(x, jnp.zeros_like(x[0])), w, p)
+        missed = jnp.abs(out.x[-1]) > 0
+        return Predicted(out.x[:-1], RESULTS.where(missed, RESULTS.algebraic, out.result))

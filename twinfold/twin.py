@@ -14,6 +14,8 @@ from twinfold._types import Level, Parameters, Scalar, State, Times
 from twinfold.cell import Cell
 from twinfold.constraint.base import AbstractConstraint, Unconstrained, check_constraint
 from twinfold.field.arguments import call_by_name, named_arguments
+from twinfold.field.determined import check_implicit
+from twinfold.field.implicit import Implicit
 from twinfold.field.learned import Context, Statistics, initialise, learned_parts
 from twinfold.field.unknown import Unknown, as_parameters, is_unknown, parameter_values
 from twinfold.integrate.base import AbstractIntegrator
@@ -61,7 +63,8 @@ class Twin(eqx.Module):
     - `observe`: y from t, x, z, w, p; the state itself when left out.
     - `trajectory`: the state at a time as a function of what it names of t, x (the initial state), w, p, in place of
       an integration (a PINN); `Loss(collocation=...)` asks it to obey the field.
-    - `algebraic`: z from t, x, w, p, in closed form; evaluated in every stage of the integrator.
+    - `algebraic`: z from t, x, w, p, in closed form, or `Implicit(h, start)`, which solves 0 = h(t, x, z, w, p);
+      evaluated in every stage of the integrator.
     - `initial`: the state at a run's first sample, as a function of what it names of t, y, w, p there, or an
       `Unknown` to be estimated; when left out, the x0 of the data, or else the first observation.
     - `integrator`, `constraint`, `projection`: the recurrent cell.
@@ -190,12 +193,16 @@ class Twin(eqx.Module):
             return x
         return call_by_name(self.trajectory, "trajectory", t=t, x=x, w=w, p=p)
 
-    def outputs(self, t: Scalar, x: State, w: Any, p: Parameters) -> Float[Array, " k"]:
-        """y(t, x, z, w, p)."""
+    def outputs(self, t: Scalar, x: State, w: Any, p: Parameters, z: Any = None) -> Float[Array, " k"]:
+        """y(t, x, z, w, p); `z`, where a rollout has some, is what implicit algebraic variables start from."""
         x = self.state(t, x, w, p)
+        z = None if self.observe is None else self.cell.algebraic_variables(t, x, w, p, z)
+        return self.observed(t, x, z, w, p)
+
+    def observed(self, t: Scalar, x: State, z: Any, w: Any, p: Parameters) -> Float[Array, " k"]:
+        """y at a state whose algebraic variables are known."""
         if self.observe is None:
             return x
-        z = self.cell.algebraic_variables(t, x, w, p)
         return jnp.atleast_1d(call_by_name(self.observe, "observe", t=t, x=x, z=z, w=w, p=p))
 
     def initial_state(
@@ -280,6 +287,13 @@ class Twin(eqx.Module):
                 'Pass start="refuse" to make this an error.',
                 stacklevel=3,
             )
+        redundant = np.max(np.asarray(trajectory.redundant), initial=0)
+        if redundant > 0:
+            warnings.warn(
+                f"constraint: {redundant} of {off.shape[-1]} depend on the others (the same one twice, a sum of "
+                "others). They are met with these and change nothing but the cost: remove them.",
+                stacklevel=3,
+            )
 
 
 def _checked(x0: Any, ts: Any, w: Any, level: Any, start: str) -> tuple[Any, Any, Any, Any]:
@@ -315,8 +329,13 @@ def simulate_batchable(
 ) -> Simulation:
     """`Twin.simulate` without its checks: failures stay data. For use under `jax.vmap` and inside losses."""
     trajectory = rollout(twin.cell, x0, ts, w, p=p, level=level, start=start, throw=False)
-    ys = jax.vmap(lambda t, x, w: twin.outputs(t, x, w, p))(ts, trajectory.xs, w)
-    zs = jax.vmap(lambda t, x, w: twin.cell.algebraic_variables(t, twin.state(t, x, w, p), w, p))(ts, trajectory.xs, w)
+
+    def seen(t: Scalar, x: State, w: Any, z: Any) -> tuple:
+        x = twin.state(t, x, w, p)
+        z = twin.cell.algebraic_variables(t, x, w, p, z)
+        return twin.observed(t, x, z, w, p), z
+
+    ys, zs = jax.vmap(seen)(ts, trajectory.xs, w, trajectory.zs)
     return Simulation(trajectory, ys, zs)
 
 
@@ -326,6 +345,8 @@ def check_model(twin: Twin, t: Scalar, x: State, w: Any, p: Parameters) -> int:
     context = Context(x.shape[0], inputs, x.dtype)
     for part in learned_parts(twin):
         part.check(context)
+    if isinstance(twin.algebraic, Implicit):
+        check_implicit(twin.algebraic, t, twin.state(t, x, w, p), w, p)
     level = jax.eval_shape(twin.constraint.level, t, x, p)
     rate = jax.eval_shape(twin.cell.rate, t, x, w, p, level)
     if getattr(rate, "shape", None) != x.shape:

@@ -81,6 +81,7 @@ def fit(
     window: int | None = None,
     shooting: bool | None = None,
     train: Training = "all",
+    recompute: bool = False,
     checkpoint: str | Path | None = None,
     progress: bool | Callable[[float, str], None] = True,
     label: str = "",
@@ -98,6 +99,8 @@ def fit(
       done where the state is not measured there.
     - `train`: `"all"`; `"per_run"` to estimate only what belongs to single runs or groups, `"unknown"` every `Unknown`,
       and keep the rest as it is (learned parts without weights are drawn).
+    - `recompute`: for long runs; the gradient keeps few of the states and computes the others again, so that its memory
+      grows as the square root of the run, for one more pass forward.
     - `checkpoint`: a file; a fit that was killed goes on from it when called again.
     - `progress`, `label`: the progress bar and its name; or a function that is told the fraction done and a line.
 
@@ -107,7 +110,9 @@ def fit(
     names = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not names:
         raise ValueError("seeds: give at least one seed.")
-    methods, problems, params = prepare(twin, data, valid, names, loss or Loss(), window, shooting, train, methods)
+    methods, problems, params = prepare(
+        twin, data, valid, names, loss or Loss(), window, shooting, train, methods, recompute=recompute
+    )
     keys = jax.vmap(jax.random.key)(jnp.array(names))
     identity = {
         "twinfold": __version__,

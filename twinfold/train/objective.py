@@ -35,11 +35,15 @@ class Prediction(eqx.Module):
 
 
 class Objective(eqx.Module):
-    """The least-squares problem of a loss: `sigma` are the units of the outputs, `rate` those of dx/dt."""
+    """The least-squares problem of a loss: `sigma` are the units of the outputs, `rate` those of dx/dt.
+
+    `recompute`: see `rollout`.
+    """
 
     loss: Loss
     sigma: Float[Array, " k"]
     rate: Float[Array, " n"]
+    recompute: bool = eqx.field(static=True, default=False)
 
     def setup(self, estimate: Estimate, row: Batch, window: Int[Array, ""]) -> Setup:
         """Start of one window (`row` is a batch without its leading axis)."""
@@ -51,9 +55,11 @@ class Objective(eqx.Module):
         inside = row.y[0] if estimate.shooting is None else estimate.shooting.state(window)
         return Setup(jnp.where(row.begins, origin, inside) if inside.shape == origin.shape else origin, level, scale)
 
-    def features(self, twin: Twin, t: Scalar, x: State, w: Any, p: Parameters, setup: Setup) -> Float[Array, " q"]:
+    def features(
+        self, twin: Twin, t: Scalar, x: State, w: Any, p: Parameters, setup: Setup, z: Any = None
+    ) -> Float[Array, " q"]:
         """The outputs at one sample and, where they are penalised, what they leave of the equations."""
-        parts = [twin.outputs(t, x, w, p)]
+        parts = [twin.outputs(t, x, w, p, z)]
         at, slope = jax.jvp(lambda t: twin.state(t, x, w, p), (t,), (jnp.ones_like(t),))
         if self.loss.soft > 0:
             parts.append(self._violation(twin, t, at, p, setup))
@@ -75,8 +81,10 @@ class Objective(eqx.Module):
         twin = estimate.twin
         p = twin.parameters(row.run)
         setup = self.setup(estimate, row, window)
-        trajectory = rollout(twin.cell, setup.x, row.ts, row.w, p=p, level=setup.level, throw=False)
-        features = jax.vmap(lambda t, x, w: self.features(twin, t, x, w, p, setup))(row.ts, trajectory.xs, row.w)
+        known = {"p": p, "level": setup.level}
+        trajectory = rollout(twin.cell, setup.x, row.ts, row.w, **known, recompute=self.recompute, throw=False)
+        at = (row.ts, trajectory.xs, row.w, trajectory.zs)
+        features = jax.vmap(lambda t, x, w, z: self.features(twin, t, x, w, p, setup, z))(*at)
         return features, setup.x, trajectory.xs[row.length - 1], trajectory.failed
 
     def predict(self, estimate: Estimate, batch: Batch, windows: Int[Array, " B"]) -> Prediction:

@@ -34,6 +34,8 @@ def prepare(
     shooting: bool | None,
     train: Training,
     methods: tuple[AbstractMethod, ...] | None,
+    *,
+    recompute: bool = False,
 ) -> tuple[tuple[AbstractMethod, ...], tuple[Problem, ...], PyTree]:
     """The stages, the problem that each solves, and the first parameters of all seeds."""
     batch = data.batch() if window is None else data.windows(window)
@@ -65,7 +67,7 @@ def prepare(
     sigma = output_scale(batch, loss)
     # Rates of hidden states are not known: they count as they are.
     rate = statistics.rate_std if loss.scale == "std" else None
-    objective = Objective(loss, sigma, jnp.ones(states, batch.y.dtype) if rate is None else rate)
+    objective = Objective(loss, sigma, jnp.ones(states, batch.y.dtype) if rate is None else rate, recompute)
     frozen = parts[0][1]
     problems = tuple(
         Problem(objective, batch if method.window is None else data.windows(method.window), held, frozen)

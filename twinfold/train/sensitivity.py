@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 from twinfold._types import Level, State
 from twinfold.data.batch import Batch
 from twinfold.result import RESULTS
-from twinfold.rollout import cell_step, unroll
+from twinfold.rollout import cell_step, solved_at, unroll
 from twinfold.train.estimate import Estimate
 from twinfold.train.objective import Objective, Prediction, Setup
 
@@ -47,25 +47,30 @@ def _window(objective: Objective, rebuild: Rebuild, v: Vector, row: Batch, windo
         return value, by_x @ along + by_level @ level_slope + by_v, aux
 
     def step(t: Any, dt: Any, state: tuple, w0: Any, w1: Any) -> tuple:
+        x, along, z = state
+
         def advance(x: State, level: Level, v: Vector) -> tuple:
             twin = rebuild(v).twin
-            out = cell_step(twin.cell, t, dt, x, w0, w1, twin.parameters(row.run), level)
-            return out.x, out.result
+            p = twin.parameters(row.run)
+            out = cell_step(twin.cell, t, dt, x, w0, w1, p, level, z)
+            return out.x, solved_at(twin.cell, t + dt, out, w1, p, z)
 
-        x, along, result = chained(advance, *state)
-        return (x, along), result == RESULTS.successful
+        x, along, (z, result) = chained(advance, x, along)
+        return (x, along, z), result == RESULTS.successful
 
-    def features(t: Any, x: State, along: Float[Array, "n P"], w: Any) -> tuple:
+    def features(t: Any, x: State, along: Float[Array, "n P"], w: Any, z: Any) -> tuple:
         def of(x: State, level: Level, v: Vector) -> tuple:
             twin = rebuild(v).twin
             at = Setup(x, level, setup.scale)
-            return objective.features(twin, t, x, w, twin.parameters(row.run), at), None
+            return objective.features(twin, t, x, w, twin.parameters(row.run), at, z), None
 
         value, slope, _ = chained(of, x, along)
         return value, slope
 
-    (xs, alongs), successful, alive = unroll(step, (setup.x, first_slope), row.ts, row.w)
-    values, value_slopes = jax.vmap(features)(row.ts, xs, alongs, row.w)
+    twin = rebuild(v).twin
+    guess = twin.cell.first_guess(row.ts[0], setup.x, None if row.w is None else row.w[0], twin.parameters(row.run))
+    (xs, alongs, zs), successful, alive = unroll(step, (setup.x, first_slope, guess), row.ts, row.w)
+    values, value_slopes = jax.vmap(features)(row.ts, xs, alongs, row.w, zs)
     failed = ~jnp.all(successful & alive)
     end = row.length - 1
     return (values, setup.x, xs[end]), (value_slopes, first_slope, alongs[end]), failed

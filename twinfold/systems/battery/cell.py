@@ -10,9 +10,19 @@ from jaxtyping import Array, Float
 
 from twinfold._types import Parameters, State
 from twinfold.data.dataset import Dataset
+from twinfold.field.implicit import Implicit
 from twinfold.integrate.base import AbstractIntegrator
 from twinfold.integrate.explicit import Heun
-from twinfold.systems.battery.equations import EDGE, Interaction, Relations, charged, rates, voltage
+from twinfold.systems.battery.equations import (
+    EDGE,
+    Interaction,
+    Relations,
+    butler_volmer,
+    charged,
+    rates,
+    symmetric_overpotentials,
+    voltage,
+)
 from twinfold.systems.battery.parameters import published
 from twinfold.twin import Twin
 
@@ -28,6 +38,7 @@ def battery(
     negative: Interaction | None = None,
     start: Literal["full", "rest"] = "full",
     fraction: Literal["surface", "total"] = "surface",
+    kinetics: Literal["symmetric", "butler-volmer"] = "symmetric",
     integrator: AbstractIntegrator | None = None,
 ) -> Twin:
     """The electrochemical cell; inputs w = (current, > 0 on discharge; degrees Celsius), output the voltage.
@@ -42,17 +53,27 @@ def battery(
     - `start`: how a run begins, in equilibrium and `"full"` or at the charge that explains its first sample
       (`"rest"`; a current that already flows there is taken to have met R_o only). `offset` adds to it.
     - `fraction`: see `Relations`; `"total"` is what the paper prints.
+    - `kinetics`: `"symmetric"`, the overpotentials in closed form, or `"butler-volmer"` with transfer coefficients
+      `alpha_p` and `alpha_n` (1/2 unless `unknown` says otherwise) among the parameters, solved for in every stage.
     - `integrator`: Heun in substeps of 5 s at most when left out, for samples up to 20 s apart.
     """
     values = published(parameters)
+    if kinetics not in ("symmetric", "butler-volmer"):
+        raise ValueError(f'kinetics={kinetics!r}: give "symmetric" or "butler-volmer".')
+    if kinetics == "butler-volmer":
+        values |= {"alpha_p": 0.5, "alpha_n": 0.5}
     for name in unknown or {}:
         if name not in values:
             raise ValueError(f"unknown: a battery has no parameter '{name}'; it has {', '.join(values)}.")
     if start not in ("full", "rest"):
         raise ValueError(f'start={start!r}: give "full" or "rest".')
+    algebraic: Relations | Implicit = Relations(positive or Interaction(), negative or Interaction(), fraction)
+    if kinetics == "butler-volmer":
+        names = ("V_eta_p", "V_eta_n")
+        algebraic = Implicit(butler_volmer, symmetric_overpotentials, names, gives=algebraic, size=0.1)
     return Twin(
         rates,
-        algebraic=Relations(positive or Interaction(), negative or Interaction(), fraction),
+        algebraic=algebraic,
         observe=voltage,
         params=values | dict(unknown or {}),
         initial=_full if start == "full" else _rested,

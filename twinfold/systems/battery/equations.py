@@ -1,9 +1,10 @@
-"""The battery as a semi-explicit index-1 DAE: seven differential states, every algebraic relation in closed form.
+"""The battery as a semi-explicit index-1 DAE: seven differential states, algebraic relations in closed form but one.
 
     x = (q_b,p  q_s,p  q_b,n  q_s,n  V_o'  V_eta,p'  V_eta,n'),    w = (current in A, > 0 on discharge; degrees Celsius)
 
 Given x and w the algebraic relations have one solution, computed in every stage of the integrator: they relate z to x
-and restrict no x, so that there is nothing to project. Daigle & Kulkarni (2013), with the paper's notation.
+and restrict no x, so that there is nothing to project. Daigle & Kulkarni (2013), with the paper's notation. The
+overpotential of a reaction that is not symmetric (`butler_volmer`) has no closed form and is solved for.
 """
 
 from collections.abc import Callable
@@ -85,27 +86,30 @@ class Relations(eqx.Module):
         """Without learned parts."""
         return Relations(Interaction(), Interaction())
 
-    def __call__(self, x: State, w: Float[Array, "2"], p: Parameters) -> dict[str, Array]:
+    def __call__(
+        self, x: State, w: Float[Array, "2"], p: Parameters, z: Float[Array, "2"] | None = None
+    ) -> dict[str, Array]:
+        """`z`: the overpotentials of both electrodes, where they do not follow in closed form."""
         i, celsius = w[0], w[1]
         kelvin = celsius + KELVIN
         surface = p["q_max"] * p["v_s"] / (p["v_s"] + p["v_b"])
-        z: dict[str, Array] = {"V_o": i * p["R_o"]}
-        for side, bulk_q, surface_q in (("p", x[0], x[1]), ("n", x[2], x[3])):
+        out: dict[str, Array] = {"V_o": i * p["R_o"]}
+        for index, (side, bulk_q, surface_q) in enumerate((("p", x[0], x[1]), ("n", x[2], x[3]))):
             total = (bulk_q + surface_q) / p["q_max"]
             at = surface_q / surface
-            z |= {
+            out |= {
                 f"x_{side}": total,
                 f"x_s{side}": at,
                 f"flux_{side}": (bulk_q / p["v_b"] - surface_q / p["v_s"]) / p["D"],
             }
             inside = jnp.clip(at, EDGE, 1 - EDGE)
-            # A symmetric reaction, alpha = 1/2, as both sets have it: a root is far cheaper than a power.
-            exchange = p[f"k_{side}"] * jnp.sqrt((1 - inside) * inside)
-            density = i / p[f"S_{side}"]
-            z[f"V_eta_{side}"] = 2 * GAS * kelvin / FARADAY * jnp.arcsinh(density / (2 * exchange))
+            if z is None:
+                out[f"V_eta_{side}"] = symmetric_overpotential(side, inside, i, kelvin, p)
+            else:
+                out[f"V_eta_{side}"] = z[index]
             fraction = inside if self.fraction == "surface" else jnp.clip(total, EDGE, 1 - EDGE)
-            z[f"V_U{side}"] = self.equilibrium(side, fraction, i, celsius, p)
-        return z
+            out[f"V_U{side}"] = self.equilibrium(side, fraction, i, celsius, p)
+        return out
 
     def equilibrium(self, side: str, x: Fraction, i: Fraction, celsius: Fraction, p: Parameters) -> Fraction:
         """V_U of one electrode (`"p"` or `"n"`) at a mole fraction."""
@@ -117,6 +121,40 @@ class Relations(eqx.Module):
         """The voltage at rest when the negative electrode is filled to `x_n` (1 - x_n then fills the positive one)."""
         inside, idle = jnp.clip(x_n, EDGE, 1 - EDGE), jnp.zeros_like(x_n)
         return self.equilibrium("p", 1 - inside, idle, celsius, p) - self.equilibrium("n", inside, idle, celsius, p)
+
+
+def symmetric_overpotential(side: str, inside: Fraction, i: Fraction, kelvin: Fraction, p: Parameters) -> Fraction:
+    """V_eta of a symmetric reaction, alpha = 1/2, as both sets have it: J = 2 J_0 sinh(F V / (2 R T))."""
+    # A root is far cheaper than a power.
+    exchange = p[f"k_{side}"] * jnp.sqrt((1 - inside) * inside)
+    density = i / p[f"S_{side}"]
+    return 2 * GAS * kelvin / FARADAY * jnp.arcsinh(density / (2 * exchange))
+
+
+def _reacting(x: State, p: Parameters) -> list[tuple[str, Fraction]]:
+    """Both electrodes with the mole fraction at their surface."""
+    surface = p["q_max"] * p["v_s"] / (p["v_s"] + p["v_b"])
+    return [(side, jnp.clip(q / surface, EDGE, 1 - EDGE)) for side, q in (("p", x[1]), ("n", x[3]))]
+
+
+def butler_volmer(x: State, z: Float[Array, "2"], w: Float[Array, "2"], p: Parameters) -> Float[Array, "2"]:
+    """0 = J / J_0 - exp((1 - alpha) F V / (R T)) + exp(-alpha F V / (R T)) with J_0 = k (1 - x)^alpha x^(1 - alpha).
+
+    For both overpotentials V; `alpha_p` and `alpha_n` are the transfer coefficients.
+    """
+    unit = GAS * (w[1] + KELVIN) / FARADAY
+    left = []
+    for index, (side, inside) in enumerate(_reacting(x, p)):
+        alpha, v = p[f"alpha_{side}"], z[index] / unit
+        exchange = p[f"k_{side}"] * (1 - inside) ** alpha * inside ** (1 - alpha)
+        left.append(w[0] / p[f"S_{side}"] / exchange - jnp.exp((1 - alpha) * v) + jnp.exp(-alpha * v))
+    return jnp.stack(left)
+
+
+def symmetric_overpotentials(x: State, w: Float[Array, "2"], p: Parameters) -> Float[Array, "2"]:
+    """Where the solution of `butler_volmer` starts."""
+    kelvin = w[1] + KELVIN
+    return jnp.stack([symmetric_overpotential(side, at, w[0], kelvin, p) for side, at in _reacting(x, p)])
 
 
 def rates(x: State, z: dict[str, Array], w: Float[Array, "2"], p: Parameters) -> State:

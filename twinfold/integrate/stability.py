@@ -30,17 +30,20 @@ def amplification(method: ExplicitRungeKutta, z: np.ndarray) -> np.ndarray:
 
 
 def check_step(
-    method: ExplicitRungeKutta, eigenvalues: Sequence[float | complex] | np.ndarray, dt: float
+    method: ExplicitRungeKutta, eigenvalues: Sequence[float | complex] | np.ndarray, dt: float, *, reserve: float = 1.0
 ) -> Unstable | None:
-    """None where steps of dt / substeps follow all that decays; else what is wrong and how many substeps are enough."""
+    """None where steps of dt / substeps follow all that decays; else what is wrong and how many substeps are enough.
+
+    With `reserve`, where steps longer by that factor do.
+    """
     values = np.asarray(eigenvalues, complex)
-    decaying = values[np.isfinite(values) & (np.real(values) < 0)]
+    decaying = reserve * values[np.isfinite(values) & (np.real(values) < 0)]
     if not decaying.size or not _grows(method, decaying * dt / method.substeps).any():
         return None
     enough = method.substeps
     while _grows(method, decaying * dt / enough).any() and enough < 1_000_000:
         enough = max(enough + 1, int(1.1 * enough))
-    return Unstable(dt / method.substeps, 1 / float(np.abs(np.real(decaying)).max()), enough)
+    return Unstable(dt / method.substeps, reserve / float(np.abs(np.real(decaying)).max()), enough)
 
 
 def _grows(method: ExplicitRungeKutta, z: np.ndarray) -> np.ndarray:

@@ -3,6 +3,9 @@
 from twinfold._version import __version__
 from twinfold.cell import Cell
 from twinfold.constraint.base import AbstractConstraint, Conserved, Constraint, Stack, Unconstrained
+from twinfold.constraint.bounds import Bounds
+from twinfold.constraint.hidden import WithHidden, constraint_of, hidden
+from twinfold.constraint.index import dae_index, index_of
 from twinfold.data.batch import Batch
 from twinfold.data.dataset import Dataset
 from twinfold.data.run import Run
@@ -10,18 +13,29 @@ from twinfold.evaluate.floor import floor_of
 from twinfold.evaluate.metrics import Evaluation, evaluate, measure
 from twinfold.evaluate.predict import Predictions, predict
 from twinfold.field.boxes import BlackBox, GreyBox
+from twinfold.field.friction import Friction
+from twinfold.field.implicit import Implicit
 from twinfold.field.learned import AbstractLearned, Frozen, count_parameters
+from twinfold.field.multibody import Multibody
 from twinfold.field.network import Network
 from twinfold.field.residual import MLP, Scaling
 from twinfold.field.unknown import Unknown
 from twinfold.integrate.base import AbstractIntegrator, Predicted
+from twinfold.integrate.bdf import BDF
 from twinfold.integrate.diffrax_step import DiffraxStep
 from twinfold.integrate.explicit import RK4, Euler, ExplicitRungeKutta, Heun, Midpoint
+from twinfold.integrate.radau import Radau
+from twinfold.integrate.rattle import Rattle
 from twinfold.models import hrpinn, node, phrpinn, pnode
 from twinfold.precision import enable_x64
+from twinfold.project.adaptive import Adaptive
 from twinfold.project.base import AbstractProjection, Correction, NoProjection
+from twinfold.project.krylov import Krylov
 from twinfold.project.newton import Newton
+from twinfold.project.sparse import Sparse
+from twinfold.project.suited import suited_projection
 from twinfold.project.tangent import Tangent
+from twinfold.projected import Projected
 from twinfold.result import RESULTS
 from twinfold.rollout import Trajectory, rollout
 from twinfold.train.fit import Fit, fit
@@ -32,6 +46,7 @@ from twinfold.train.prepare import default_methods
 from twinfold.twin import Simulation, SimulationError, Twin
 
 __all__ = [
+    "BDF",
     "MLP",
     "RESULTS",
     "RK4",
@@ -40,8 +55,10 @@ __all__ = [
     "AbstractLearned",
     "AbstractProjection",
     "Adam",
+    "Adaptive",
     "Batch",
     "BlackBox",
+    "Bounds",
     "Cell",
     "Conserved",
     "Constraint",
@@ -52,40 +69,54 @@ __all__ = [
     "Evaluation",
     "ExplicitRungeKutta",
     "Fit",
+    "Friction",
     "Frozen",
     "Gradient",
     "GreyBox",
     "Heun",
+    "Implicit",
+    "Krylov",
     "LevenbergMarquardt",
     "Loss",
     "Midpoint",
+    "Multibody",
     "Network",
     "Newton",
     "NoProjection",
     "Predicted",
     "Predictions",
+    "Projected",
+    "Radau",
+    "Rattle",
     "Run",
     "Scaling",
     "Simulation",
     "SimulationError",
+    "Sparse",
     "Stack",
     "Tangent",
     "Trajectory",
     "Twin",
     "Unconstrained",
     "Unknown",
+    "WithHidden",
     "__version__",
+    "constraint_of",
     "count_parameters",
+    "dae_index",
     "default_methods",
     "enable_x64",
     "evaluate",
     "fit",
     "floor_of",
+    "hidden",
     "hrpinn",
+    "index_of",
     "measure",
     "node",
     "phrpinn",
     "pnode",
     "predict",
     "rollout",
+    "suited_projection",
 ]

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,12 @@ class Picture:
 
 @dataclasses.dataclass(frozen=True)
 class Findings:
-    """What an experiment found: sentences, tables and pictures."""
+    """What an experiment found: sentences, tables, pictures, and the numbers of `summary.json` where it has one."""
 
     words: Sequence[str]
     tables: Sequence[Table]
     pictures: Sequence[Picture] = ()
+    summary: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +156,8 @@ def write_report(experiment: Experiment, findings: Findings, folder: Path, failu
             plot.save(drawn, folder / f"{picture.name}.{kind}")
         parts.append(figure(f"{picture.name}.png", picture.title, picture.caption))
         markdown += [f"![{picture.title}]({picture.name}.png)", "", picture.caption, ""]
+    if findings.summary:
+        write_text(folder / "summary.json", json.dumps(dict(findings.summary), indent=2) + "\n")
     if failures:
         parts.append("<h2>Missing</h2>" + pairs(failures))
         markdown += ["## Missing", "", *(f"- {name}: {why}" for name, why in failures), ""]

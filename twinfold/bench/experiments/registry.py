@@ -7,13 +7,14 @@ from twinfold.bench.experiments.conjecture1 import CONJECTURE1
 from twinfold.bench.experiments.cost import COST
 from twinfold.bench.experiments.cs2 import CS2
 from twinfold.bench.experiments.misspecification import MISSPECIFICATION
+from twinfold.bench.experiments.numerics import NUMERICS
 from twinfold.bench.experiments.sweep import CONJECTURE2, NOISE
 from twinfold.bench.experiments.theory import THEORY
 from twinfold.names import unknown_name
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
-    for each in (CS2, ABLATION, MISSPECIFICATION, NOISE, CONJECTURE1, CONJECTURE2, THEORY, COST, BATTERY)
+    for each in (CS2, ABLATION, MISSPECIFICATION, NOISE, CONJECTURE1, CONJECTURE2, THEORY, COST, BATTERY, NUMERICS)
 }
 
 

@@ -157,6 +157,7 @@ def test_one_bad_predictor_in_a_batch(bad):
         np.testing.assert_array_equal(reverse[3], np.eye(2))
 
 
+@pytest.mark.slow
 def test_tangent_derivative_neglects_curvature():
     out, forward, reverse, _ = batch_of("tangent")(np.concatenate([GOOD, [BAD[0][0]]]), np.zeros((4, 1)))
     for x, by, back in zip(out.x, forward, reverse, strict=True):
@@ -174,6 +175,7 @@ def test_a_batch_that_needs_nothing_more_runs_nothing_more():
     assert program.count(" while(") > 1
 
 
+@pytest.mark.slow
 def test_threshold_and_metric():
     """Zero is never the short way, more takes it more often; in a metric the way is normal in that."""
     case = BY_NAME["ellipse"]

@@ -82,6 +82,7 @@ def test_charge_is_kept_and_moves_with_the_current(name):
     assert (np.diff(np.asarray(out.ys)[3:, 0]) < 0).all()
 
 
+@pytest.mark.slow
 def test_the_integrator_converges_with_its_order():
     ts, w = discharge(dt=20.0, seconds=2000.0)
     x0 = charged(jnp.array(0.6), values())
@@ -143,6 +144,7 @@ def test_the_models_of_the_paper_have_its_number_of_parameters(width, count):
     assert tw.count_parameters(twin) == count
 
 
+@pytest.mark.slow
 def test_a_cell_is_recovered_from_its_own_voltage():
     truth = battery()
     x0 = charged(jnp.array(0.6), values())

@@ -81,6 +81,7 @@ def test_capacity_is_that_which_was_measured(life, again):
     assert old[-1] > 1.1 * measured[-1]
 
 
+@pytest.mark.slow
 def test_the_residual_follows_the_fade(life):
     discharges, _, twin = life
     lives = {"SYN-2A-1": discharges}

@@ -140,6 +140,7 @@ def test_baselines_are_scored_as_models_are(fleet):
     np.testing.assert_allclose(held.mae, 0.01)
 
 
+@pytest.mark.slow
 def test_the_models_have_their_size_and_learn():
     for twin, count in ((black_box(), 10_127), (informed(), 10_174)):
         drawn = twin.initialise(jax.random.key(0), states=7, inputs=2)

@@ -197,6 +197,7 @@ def test_orders_are_those_of_the_theorem():
     assert orders["RK4", False]["slope_between_order"] == pytest.approx(3.0, abs=0.15)
 
 
+@pytest.mark.slow
 def test_the_gap_of_the_jacobians_grows_with_the_distance_within_its_bound():
     rows = jacobian_gap(problem("two_body"))
     gaps = [row["gap"] for row in rows]

@@ -141,6 +141,7 @@ def kinetics(x, p):
     return jnp.stack([-first, first - second, second])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "projection",
     [

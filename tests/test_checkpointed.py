@@ -66,6 +66,7 @@ def test_trajectory_and_gradients_are_the_same(length):
     np.testing.assert_allclose(gradient @ jnp.cos(jnp.arange(THETA.size)), slope, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_memory_grows_as_the_square_root():
     """Sixteen times the horizon: sixteen times the memory of a plain gradient, about four times this one's."""
     twin = Twin(GreyBox(lambda x: -x, MLP(width=64, depth=1))).initialise(jax.random.key(0), states=4)

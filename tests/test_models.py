@@ -37,6 +37,7 @@ def test_hamiltonian_field_is_tangent_to_its_own_energy():
         np.testing.assert_array_equal(rate[:2], slope[2:])
 
 
+@pytest.mark.slow
 def test_lagrangian_field_solves_the_euler_lagrange_equation():
     """d/dt dL/dq' = dL/dq along the motion that the field describes."""
     energy = Energy(6, 2).initialise(jax.random.key(0), tw_context(4))
@@ -73,6 +74,7 @@ def test_stabilisation_pulls_a_disturbed_state_back_at_its_rate():
     np.testing.assert_allclose(residual, residual[0] * jnp.exp(-gamma * ts), rtol=2e-3)
 
 
+@pytest.mark.slow
 def test_a_pinn_learns_a_trajectory_that_obeys_its_field():
     data = oscillation()
 
@@ -136,6 +138,7 @@ def test_a_soft_constraint_is_safe_outside_its_domain():
     assert len(set(fit.history["loss"][:, 0])) == 5  # its gradient moves it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(SYSTEMS))
 def test_all_contenders_have_as_many_weights_within_ten_percent(name):
     of = system(name)

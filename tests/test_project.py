@@ -74,6 +74,7 @@ def residual(case: Case, x):
     return case.constraint.residual(t, x, p, level)
 
 
+@pytest.mark.slow
 @every_case
 def test_newton_is_a_strict_local_minimum(name):
     """x - x~ + G'lambda = 0, and the Hessian of the Lagrangian is positive definite along the manifold."""
@@ -131,6 +132,7 @@ def test_newton_through_the_loop_equals_implicit(name):
     np.testing.assert_allclose(reverse, forward, rtol=0, atol=1e-13 * np.abs(forward).max())
 
 
+@pytest.mark.slow
 @some_cases(["circle", "spring_EL", "affine"])
 def test_newton_tangent_derivative_neglects_curvature(name):
     """Eq. 7: dx = P dx~ - G+ dg, exact where the manifold is flat and visibly not where it is curved."""
@@ -149,6 +151,7 @@ def test_newton_tangent_derivative_neglects_curvature(name):
         assert relative_error(forward[0], run.forward) > 1e-3
 
 
+@pytest.mark.slow
 @some_cases(["circle", "lotka_volterra", "two_body_LE", "robot_arm", "ellipse"])
 def test_newton_in_single_precision(name):
     case = BY_NAME[name]

@@ -154,6 +154,7 @@ def estimated_starts(fit: tw.Fit, runs: int) -> np.ndarray:
     return np.stack([np.asarray(initial.value(run)) for run in range(runs)])
 
 
+@pytest.mark.slow
 def test_hidden_velocity_and_initial_state_are_recovered():
     """Only the position is measured; the force law and both components of each x0 are unknown."""
     times = np.linspace(0, 10, 101)
@@ -176,6 +177,7 @@ def test_windows_with_estimated_states_recover_hidden_velocity():
     assert np.abs(found - x0).max() < 5e-3
 
 
+@pytest.mark.slow
 def test_shared_law_and_own_stiffness_are_recovered():
     """Springs of different stiffness share one unknown damping law, 0.3 v + 0.2 v |v|."""
     rng = np.random.default_rng(1)

@@ -30,7 +30,14 @@ from twinfold.project.base import (
 )
 from twinfold.project.bounds import Bounded, has_bounds
 from twinfold.project.derivative import implicit, input_tangents
-from twinfold.project.iterate import attempt, descent_step, differentiable_step, newton_step, plain_step
+from twinfold.project.iterate import (
+    ON_MANIFOLD,
+    attempt,
+    descent_step,
+    differentiable_step,
+    newton_step,
+    plain_step,
+)
 from twinfold.project.kkt import Point, lagrangian_curvature, point, reduced_hessian, sqp_direction
 from twinfold.project.redundant import Seen, beside, may_be_redundant, regular
 from twinfold.result import RESULTS
@@ -102,7 +109,10 @@ class Newton(AbstractProjection):
         # Small curvature is sufficient for a minimum; otherwise the second-order condition is checked in full.
         flat = jnp.linalg.norm(lagrangian_curvature(problem, x, here)) < 1
         solved = here.acceptable & flat & _is_local(problem, x)
-        seen = Seen(around, jnp.zeros_like(problem.level)).and_of(start.space)
+        seen = Seen(jnp.maximum(around, start.space.rank), jnp.zeros_like(problem.level))
+        if problem.anchor is not None:
+            # From the anchor it starts over: gradients at a predictor far off (ln near 0) are of another size.
+            seen = Seen(seen.rank, jnp.where(solved, seen.lengths, 0))
         x, here, steps, seen, solved, definite = self._far(problem, x, here, steps, seen, solved, tolerance)
         same = seen.same(here.space) & (may_be_redundant(problem) | ~here.space.singular)
         return _report(problem, start, x, here, steps, same, solved, definite)
@@ -113,21 +123,22 @@ class Newton(AbstractProjection):
         The last number is the rank of G near by. Where that at the solution is not full, one more evaluation tells.
         """
 
-        def in_question(here: Point, around: Count) -> Flag:
-            return here.converged & here.space.singular & (around < 0)
-
-        def unfinished(state: tuple) -> Flag:
-            _, here, steps, around, taken = state
-            closer = ~here.converged & taken & (steps < self.max_steps)
-            more = closer | in_question(here, around) if may_be_redundant(problem) else closer
-            return (steps == 0) | more
+        def closer(state: tuple) -> Flag:
+            _, here, steps, _, taken = state
+            return (steps == 0) | (~here.converged & taken & (steps < self.max_steps))
 
         def step(state: tuple) -> tuple:
             x, here, steps, around, _ = state
-            if not may_be_redundant(problem):
-                x, here, taken = plain_step(problem, x, here, tolerance)
-                return x, here, steps + 1, around, taken
-            look = in_question(here, around) & (steps > 0)
+            x, here, taken = plain_step(problem, x, here, tolerance)
+            return x, here, steps + 1, around, taken
+
+        def in_question(state: tuple) -> Flag:
+            _, here, _, around, _ = state
+            return here.converged & here.space.singular & (around < 0)
+
+        def step_or_look(state: tuple) -> tuple:
+            x, here, steps, around, _ = state
+            look = in_question(state)
             x1 = jnp.where(look, beside(x), x + sqp_direction(problem, x, here))
             x2, best, taken, there = attempt(problem, x, here, x1, tolerance)
             around = jnp.where(look, there.space.rank, around)
@@ -135,8 +146,10 @@ class Newton(AbstractProjection):
 
         # A loop of known length first: on an accelerator each look at a condition costs more than a step.
         state = (problem.target, start, jnp.array(0), jnp.array(-1), jnp.array(True))
-        state = jax.lax.fori_loop(0, USUAL, lambda _, state: choose(unfinished(state), step(state), state), state)
-        return jax.lax.while_loop(unfinished, step, state)[:4]
+        state = jax.lax.fori_loop(0, USUAL, lambda _, state: choose(closer(state), step(state), state), state)
+        if not may_be_redundant(problem):
+            return jax.lax.while_loop(closer, step, state)[:4]
+        return jax.lax.while_loop(lambda state: closer(state) | in_question(state), step_or_look, state)[:4]
 
     def _far(
         self, problem: Problem, x: State, here: Point, steps: Count, seen: Seen, solved: Flag, tolerance: float
@@ -157,7 +170,7 @@ class Newton(AbstractProjection):
             # It ends at a solution, where no step helps (at a saddle, say), or when it takes too long.
             solved = here.acceptable & curvature.definite & (here.converged | ~taken | (left == 1))
             left = jnp.where(taken, left - 1, 0)
-            seen = seen.and_of(here.space)
+            seen = seen.and_of(here.space, here.infeasible <= ON_MANIFOLD)
             return jnp.where(solved, x, x1), here, steps + 1, seen, solved, curvature.definite, left
 
         state = (start, here, steps, seen, solved, jnp.array(True), jnp.array(self.max_steps))

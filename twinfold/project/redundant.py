@@ -32,13 +32,15 @@ def beside(x: State) -> State:
 
 
 class Seen(eqx.Module):
-    """The highest rank of G, and the longest of each of its rows, at the states that a projection came by."""
+    """The highest rank of G at the states that a projection came by, and its longest rows at those on the manifold."""
 
     rank: Count
     lengths: Level
 
-    def and_of(self, space: RowSpace) -> "Seen":
-        return Seen(jnp.maximum(self.rank, space.rank), jnp.maximum(self.lengths, _lengths(space)))
+    def and_of(self, space: RowSpace, on_manifold: Flag) -> "Seen":
+        # Elsewhere a gradient may have any length: that of a logarithm near zero, say.
+        lengths = jnp.where(on_manifold, _lengths(space), 0)
+        return Seen(jnp.maximum(self.rank, space.rank), jnp.maximum(self.lengths, lengths))
 
     def same(self, space: RowSpace) -> Flag:
         """Whether the rank is as high, and no gradient vanishes: at a crossing it does so bit by bit."""

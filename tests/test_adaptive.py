@@ -28,7 +28,7 @@ from twinfold.project.newton import Newton
 from twinfold.result import RESULTS
 
 AWAY = 10.0 ** -np.arange(2, 10)  # distances of the near predictors, in units of that of `off`
-CASES = ["ellipse", "robot_arm", pytest.param("two_body_LE", marks=pytest.mark.slow)]
+CASES = ["ellipse", *(pytest.param(name, marks=pytest.mark.slow) for name in ("robot_arm", "two_body_LE"))]
 
 
 @cache

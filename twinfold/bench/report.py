@@ -11,8 +11,8 @@ from twinfold import plot
 from twinfold.bench.demo import Results, stages
 from twinfold.bench.describe import describe
 from twinfold.bench.folder import CONFIG, write_csv, write_lines, write_text
-from twinfold.bench.page import figure, page, pairs, text
 from twinfold.bench.summary import Line, in_words, metric_rows, reasons, summary_rows, table
+from twinfold.report.page import figure, page, pairs, text
 
 SUB = ("± over seeds", "median", "floor", "DTW", "largest")  # lines that belong to the one above them
 COLUMNS = """MAE is the mean absolute error over all states: mean, standard deviation and median over seeds. The floor

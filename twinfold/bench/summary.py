@@ -6,6 +6,7 @@ from typing import Any
 
 from twinfold.bench.demo import Outcome, Results
 from twinfold.bench.problems import HORIZONS
+from twinfold.report.page import number
 
 
 @dataclass(frozen=True)
@@ -114,20 +115,6 @@ def reasons(results: Results) -> list[tuple[str, str]]:
         for (seed, run), reason in outcome.metrics["long"].reasons.items():
             found.append((f"{outcome.title}, seed {seed}, run {run}", reason))
     return found
-
-
-def number(value: float) -> str:
-    """Two digits, with an exponent where it is needed: 0.31, 3.1e-4."""
-    if not math.isfinite(value):
-        return "-" if math.isnan(value) else "inf"
-    if value == 0:
-        return "0"
-    if 0.1 <= value < 10:
-        return f"{value:#.2g}"
-    if 10 <= value < 10_000:
-        return f"{value:.0f}"
-    digits, exponent = f"{value:.1e}".split("e")
-    return f"{digits}e{int(exponent)}"
 
 
 def _numbers(label: str, values: list[float], *, best: bool = False) -> Line:

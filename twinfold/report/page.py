@@ -1,6 +1,7 @@
-"""One page that needs nothing from the network: style, tables, figures."""
+"""One page that needs nothing from the network: style, tables, figures, and how numbers look in it."""
 
 import html
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,3 +91,17 @@ def pairs(pairs: list[tuple[str, str]]) -> str:
 def text(value: Any) -> str:
     """A value, safe inside the page."""
     return html.escape(str(value), quote=True)
+
+
+def number(value: float) -> str:
+    """Two digits, with an exponent where it is needed: 0.31, 3.1e-4."""
+    if not math.isfinite(value):
+        return "-" if math.isnan(value) else "inf"
+    if value == 0:
+        return "0"
+    if 0.1 <= value < 10:
+        return f"{value:#.2g}"
+    if 10 <= value < 10_000:
+        return f"{value:.0f}"
+    digits, exponent = f"{value:.1e}".split("e")
+    return f"{digits}e{int(exponent)}"

@@ -24,6 +24,7 @@ from twinfold.integrate.hold import Hold
 from twinfold.project.base import AbstractProjection, NoProjection
 from twinfold.result import RESULTS, first_failure
 from twinfold.rollout import Trajectory, rollout
+from twinfold.stepper import Stepper
 from twinfold.stiffness import unstable_step
 from twinfold.times import check_times
 
@@ -249,11 +250,7 @@ class Twin(eqx.Module):
         `throw=False` returns a failed simulation as it is, and takes an explicit step however long it is.
         """
         first, times, inputs, wanted = _checked(x0, ts, w, level, start)
-        values = self.parameters(run)
-        for name in p or {}:
-            if name not in values:
-                raise ValueError(f"p: there is no parameter '{name}'; the twin has {', '.join(values) or 'none'}.")
-        values |= {name: jnp.asarray(value) for name, value in (p or {}).items()}
+        values = self._values(run, p)
         # The simulation follows the dtype of its initial state.
         values = jax.tree.map(lambda leaf: leaf.astype(first.dtype) if eqx.is_inexact_array(leaf) else leaf, values)
         count = check_model(self, times[0], first, None if inputs is None else inputs[0], values)
@@ -268,6 +265,32 @@ class Twin(eqx.Module):
         simulation = simulate_batchable(self, first, times, inputs, values, wanted, start)
         self._tell(simulation, start, throw)
         return simulation
+
+    def stepper(
+        self,
+        x0: ArrayLike | Sequence | None = None,
+        *,
+        run: int | str | None = None,
+        p: Mapping[str, Any] | None = None,
+        level: ArrayLike | Sequence | None = None,
+    ) -> Stepper:
+        """The twin one sample at a time, for use beside a running plant: `stepper.step(t, w, y)`.
+
+        **Arguments:** as for `simulate`; `x0` may be left out where the first measurement gives it.
+        """
+        first = None if x0 is None else jnp.asarray(x0)
+        dtype = None if first is None else jnp.result_type(first.dtype, jnp.zeros((), jnp.float32).dtype)
+        stepper = Stepper(self, self._values(run, p), run=self._run_index(run), dtype=dtype)
+        stepper.reset(first, level=level)
+        return stepper
+
+    def _values(self, run: int | str | None, p: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The parameters of a run, with those of `p` in their place."""
+        values = self.parameters(run)
+        for name in p or {}:
+            if name not in values:
+                raise ValueError(f"p: there is no parameter '{name}'; the twin has {', '.join(values) or 'none'}.")
+        return values | {name: jnp.asarray(value) for name, value in (p or {}).items()}
 
     def _tell(self, simulation: Simulation, start: str, throw: bool) -> None:
         trajectory = simulation.trajectory

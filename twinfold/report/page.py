@@ -32,6 +32,20 @@ td.best { font-weight: 700; color: var(--accent); }
 .plain th { width: 12rem; font-weight: 600; }
 figure { margin: 1rem 0 0; }
 figure img { display: block; width: 100%; min-width: 36rem; height: auto; }
+h3 { font-size: 1rem; margin: 1.5rem 0 .2rem; }
+nav { margin: 1rem 0 0; font-size: .92rem; }
+nav a { display: inline-block; margin-right: 1rem; }
+a { color: var(--accent); }
+.words h3 { margin: .9rem 0 .2rem; }
+.words h3:first-child { margin-top: 0; }
+.pick { display: flex; flex-wrap: wrap; gap: .4rem 1rem; align-items: center; margin: .8rem 0; }
+.pick select { font: inherit; padding: .25rem .4rem; max-width: 100%; }
+.plots { display: grid; gap: 0 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
+.plots > div { min-width: 0; }
+.plot { width: 100%; }
+details { margin: 1rem 0 0; }
+summary { cursor: pointer; color: var(--accent); }
+.tall { max-height: 26rem; overflow-y: auto; }
 pre, code { font: .88rem/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; }
 pre { background: var(--pale); padding: .8rem 1rem; border-radius: 4px; overflow-x: auto; margin: .6rem 0; }
 @media (max-width: 40rem) {

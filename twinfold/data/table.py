@@ -3,9 +3,11 @@
 Channels measured at different times are rows with empty cells: an output is then missing, an input is filled.
 """
 
+import gzip
 import importlib
 import os
 import warnings
+import zlib
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -15,6 +17,7 @@ from twinfold.data.dataset import Dataset
 from twinfold.names import unknown_name
 
 Fill = Literal["hold", "linear", "refuse"]
+LONGEST = 36525  # days between timestamps of one table, whose nanoseconds are counted
 
 
 def from_frame(
@@ -46,28 +49,28 @@ def from_frame(
 
     **Raises:** `ValueError` that names the column, and the row (counted from 0, without the header).
     """
-    pd = _pandas()
+    pd = pandas_module()
     if not isinstance(frame, pd.DataFrame):
         raise ValueError(f"frame is a {type(frame).__name__}; give a pandas.DataFrame.")
     if fill not in ("hold", "linear", "refuse"):
         raise ValueError(f'fill={fill!r}: give "hold", "linear" or "refuse".')
     single = {name: [column] for name, column in (("time", time), ("run", run), ("group", group)) if column is not None}
     for argument, columns in (single | {"outputs": outputs, "inputs": inputs, "x0": x0 or ()}).items():
-        _check_columns(frame, argument, columns)
+        check_columns(frame, argument, columns)
     if not outputs:
         raise ValueError("outputs is empty; name at least one column.")
     if not len(frame):
         raise ValueError("the table has no rows.")
-    times = _times(pd, frame[time], time)
-    measured = _numbers(pd, frame, outputs, "outputs")
-    given = _numbers(pd, frame, inputs, "inputs")
-    initial = _numbers(pd, frame, x0 or (), "x0")
+    times = times_of(pd, frame[time], time)
+    measured = numbers(pd, frame, outputs, "outputs")
+    given = numbers(pd, frame, inputs, "inputs")
+    initial = numbers(pd, frame, x0 or (), "x0")
     ts, ys, ws, x0s, names, groups = [], [], [], [], [], []
-    for name, rows in _rows_by_run(frame, run).items():
+    for name, rows in rows_by_run(frame, run).items():
         if sort:
             rows = rows[np.argsort(times[rows], kind="stable")]
         t = times[rows]
-        _check_order(t, rows, frame[time], name)
+        check_order(t, rows, frame[time], name)
         if t.dtype == np.int64:  # nanoseconds, from timestamps
             t = (t - t[0]) / 1e9
         names.append(name)
@@ -114,25 +117,7 @@ def from_csv(
 
     Times that are not numbers must be ISO 8601 timestamps. Run names are kept as they are written.
     """
-    pd = _pandas()
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"path: there is no file '{path}'.")
-    try:
-        with warnings.catch_warnings():
-            # pandas only warns when it drops what a row has beyond the header.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(
-                path,
-                dtype={column: str for column in (run, group) if column is not None},
-                index_col=False,
-                skipinitialspace=True,
-                low_memory=False,
-                **_exact(pd),
-            )
-    except pd.errors.EmptyDataError:
-        raise ValueError(f"{path}: the file is empty; it must have a header and rows.") from None
-    except (pd.errors.ParserError, pd.errors.ParserWarning, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: the file is not a comma-separated table: {str(error).strip()}") from None
+    frame = read_csv(path, [column for column in (run, group) if column is not None])
     try:
         return from_frame(
             frame, time=time, outputs=outputs, run=run, inputs=inputs, x0=x0, group=group, fill=fill, sort=sort
@@ -141,7 +126,36 @@ def from_csv(
         raise ValueError(f"{path}: {error}") from None
 
 
-def _pandas() -> Any:
+def read_csv(path: str | os.PathLike[str], texts: Sequence[str] = ()) -> Any:
+    """A comma-separated file with a header as a pandas data frame; the columns `texts` are kept as they are written."""
+    pd = pandas_module()
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"path: there is no file '{path}'.")
+    try:
+        with warnings.catch_warnings():
+            # pandas only warns when it drops what a row has beyond the header.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = pd.read_csv(
+                path,
+                dtype=dict.fromkeys(texts, str),
+                index_col=False,
+                skipinitialspace=True,
+                low_memory=False,
+                **_exact(pd),
+            )
+    except pd.errors.EmptyDataError:
+        raise ValueError(f"{path}: the file is empty; it must have a header and rows.") from None
+    # A damaged compressed file fails in its own ways; OverflowError is a number of thousands of digits.
+    except (ValueError, OverflowError, EOFError, zlib.error, gzip.BadGzipFile, pd.errors.ParserWarning) as error:
+        raise ValueError(f"{path}: the file is not a comma-separated table: {str(error).strip()}") from None
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(frame.columns) == 1 and separator in str(frame.columns[0]):
+            raise ValueError(f"{path}: the columns are separated by {name}; write the file with commas.")
+    return frame
+
+
+def pandas_module() -> Any:
+    """pandas, or an `ImportError` that names the extra."""
     try:
         return importlib.import_module("pandas")
     except ImportError:
@@ -154,7 +168,8 @@ def _exact(pd: Any) -> dict[str, str]:
     return {"float_precision": "round_trip"} if version < (3, 1) else {}
 
 
-def _check_columns(frame: Any, argument: str, columns: Sequence[str]) -> None:
+def check_columns(frame: Any, argument: str, columns: Sequence[str]) -> None:
+    """A `ValueError` that names the argument unless the table has each of the columns once."""
     if isinstance(columns, str):
         raise ValueError(f"{argument}={columns!r}: give a list of columns.")
     known = [str(column) for column in frame.columns]
@@ -165,7 +180,8 @@ def _check_columns(frame: Any, argument: str, columns: Sequence[str]) -> None:
             raise ValueError(f"{argument}: the table has {known.count(column)} columns '{column}'; rename them.")
 
 
-def _numbers(pd: Any, frame: Any, columns: Sequence[str], argument: str) -> np.ndarray:
+def numbers(pd: Any, frame: Any, columns: Sequence[str], argument: str) -> np.ndarray:
+    """The columns as numbers, NaN where a cell is empty; a `ValueError` names the row that holds something else."""
     table = np.full((len(frame), len(columns)), np.nan)
     for index, column in enumerate(columns):
         cells = frame[column]
@@ -185,24 +201,35 @@ def _as_numbers(pd: Any, cells: Any) -> np.ndarray:
     return cells.to_numpy(np.float64, na_value=np.nan)
 
 
-def _times(pd: Any, cells: Any, column: str) -> np.ndarray:
+def times_of(pd: Any, cells: Any, column: str) -> np.ndarray:
     """Times in seconds; of timestamps, whole nanoseconds since the first row: their differences are exact."""
-    _refuse_empty(cells, f"time: column '{column}'", "time")
+    clock = clock_of(pd, cells, column)
+    if clock.dtype.kind == "f":
+        return clock.to_numpy()
+    return (clock - clock.iloc[0]).to_numpy("timedelta64[ns]").astype(np.int64)
+
+
+def clock_of(pd: Any, cells: Any, column: str) -> Any:
+    """A column of times as seconds, or as timestamps in UTC."""
+    where = f"time: column '{column}'"
+    _refuse_empty(cells, where, "time")
     if cells.dtype.kind == "m":
-        return cells.dt.total_seconds().to_numpy(np.float64)
+        return cells.dt.total_seconds().astype(np.float64)
     values = _as_numbers(pd, cells)
     if not np.isnan(values).all():
-        _refuse(~np.isfinite(values), cells, f"time: column '{column}'", "a finite number")
-        return values
+        _refuse(~np.isfinite(values), cells, where, "a finite number")
+        return pd.Series(values)
     form = None if cells.dtype.kind == "M" else "ISO8601"
-    stamps = pd.to_datetime(cells, format=form, utc=True, errors="coerce")
+    stamps = pd.to_datetime(cells, format=form, utc=True, errors="coerce").reset_index(drop=True)
     _refuse(
         stamps.isna().to_numpy(),
         cells,
-        f"time: column '{column}'",
+        where,
         "a number or an ISO 8601 timestamp (for another form, convert the column with pandas.to_datetime)",
     )
-    return (stamps - stamps.iloc[0]).to_numpy("timedelta64[ns]").astype(np.int64)
+    if (stamps.max() - stamps.min()).days > LONGEST:
+        raise ValueError(f"{where} goes from {stamps.min()} to {stamps.max()}, which is more than a century.")
+    return stamps
 
 
 def _refuse(bad: np.ndarray, cells: Any, where: str, wanted: str) -> None:
@@ -217,7 +244,8 @@ def _refuse_empty(cells: Any, where: str, what: str) -> None:
         raise ValueError(f"{where} is empty in row {int(empty.argmax())}; every row needs a {what}.")
 
 
-def _rows_by_run(frame: Any, run: str | None) -> dict[str, np.ndarray]:
+def rows_by_run(frame: Any, run: str | None) -> dict[str, np.ndarray]:
+    """The rows of each run, in the order of the table."""
     if run is None:
         return {"0": np.arange(len(frame))}
     _refuse_empty(frame[run], f"run: column '{run}'", "run")
@@ -227,7 +255,8 @@ def _rows_by_run(frame: Any, run: str | None) -> dict[str, np.ndarray]:
     return {name: np.array(indices) for name, indices in rows.items()}
 
 
-def _check_order(times: np.ndarray, rows: np.ndarray, cells: Any, name: str) -> None:
+def check_order(times: np.ndarray, rows: np.ndarray, cells: Any, name: str) -> None:
+    """A `ValueError` that names the rows unless the times of a run increase."""
     steps = np.diff(times)
     if (steps > 0).all():
         return

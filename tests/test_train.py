@@ -238,7 +238,7 @@ def test_a_killed_fit_resumes_bit_for_bit(tmp_path, monkeypatch):
 
 def test_a_checkpoint_is_recognised_by_another_process():
     assert "0x" in eqx.tree_pformat(spring())  # the activation function, with its address in this process
-    assert "0x" not in fit_module._description(spring())
+    assert "0x" not in fit_module.description(spring())
 
 
 def test_a_checkpoint_of_another_fit_is_refused_and_kept(tmp_path):

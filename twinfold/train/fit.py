@@ -118,9 +118,9 @@ def fit(
         "twinfold": __version__,
         "jax": jax.__version__,
         "seeds": list(names),
-        "method": [_description(method) for method in methods],
-        "loss": _description(problems[0].objective.loss),
-        "twin": _description(twin),
+        "method": [description(method) for method in methods],
+        "loss": description(problems[0].objective.loss),
+        "twin": description(twin),
         "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),
         "start": checkpoints.array_fingerprint((params, problems[0].frozen)),
     }
@@ -141,7 +141,7 @@ def fit(
     )
 
 
-def _description(tree: PyTree) -> str:
+def description(tree: PyTree) -> str:
     """The structure of a tree, the same in every process: functions are named without their addresses."""
     return re.sub(r" at 0x[0-9a-f]+", "", eqx.tree_pformat(tree))
 

@@ -43,6 +43,14 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": title, "standoff": 8}, **lines, **more}
 
 
+def log_axis(title: str, values: Sequence[float | None]) -> dict[str, Any]:
+    """A logarithmic axis with a tick at powers of ten, six or so, where the values span that many."""
+    finite = [value for value in values if value is not None and value > 0]
+    decades = np.log10(max(finite) / min(finite)) if finite else 0.0
+    ticks = {"dtick": max(int(np.ceil(decades / 6)), 1)} if decades > 1.5 else {}
+    return axis(title, type="log", exponentformat="power", **ticks)
+
+
 def line(name: str, colour: str, **more: Any) -> dict[str, Any]:
     """A line, without its points."""
     style = {"color": colour, "width": 1.8, **more.pop("line", {})}
@@ -57,11 +65,12 @@ def output(index: int, name: str, units: Mapping[str, str], *, bands: bool) -> d
         line("all seeds", BAND, column=["high", index], fill="tonexty", fillcolor=BAND)
         | {"line": {"width": 0}, "hoverinfo": "skip"},
     ]
-    points = {"color": INK, "size": 4, "opacity": 0.55}
+    points = {"color": INK, "size": 3.5, "opacity": 0.5}
     traces = [
         *(band if bands else []),
+        line("twin", TWIN, column=["predicted", index], line={"width": 2.4}),
+        # Over the line: where the two agree, both are seen.
         {"type": "scatter", "mode": "markers", "name": "measured", "marker": points, "column": ["measured", index]},
-        line("twin", TWIN, column=["predicted", index]),
         {
             **line("measured - twin", LEFT, column=["left", index], yaxis="y2", showlegend=False),
             "mode": "lines+markers",
@@ -72,7 +81,7 @@ def output(index: int, name: str, units: Mapping[str, str], *, bands: bool) -> d
     axes = {
         "xaxis": axis(_time(units), anchor="y2"),
         "yaxis": axis(label(name, units), domain=[0.36, 1]),
-        "yaxis2": axis("measured - twin", domain=[0, 0.27], zerolinecolor=GREY),
+        "yaxis2": axis("difference", domain=[0, 0.27], zerolinecolor=GREY),
     }
     return {"data": traces, "layout": layout(380, **axes)}
 
@@ -108,7 +117,10 @@ def violation(shown: Mapping[str, Shown], units: Mapping[str, str]) -> dict[str,
         traces.append(
             line(split, SPLITS.get(split, GREY), x=t, y=values, opacity=0.7, line={"width": 1}, connectgaps=False)
         )
-    axes = {"xaxis": axis(_time(units)), "yaxis": axis("relative violation", type="log", exponentformat="power")}
+    axes = {
+        "xaxis": axis(_time(units)),
+        "yaxis": log_axis("relative violation", [value for each in traces for value in each["y"]]),
+    }
     return {"data": traces, "layout": layout(320, **axes, showlegend=True) | {"hovermode": "closest"}}
 
 
@@ -137,7 +149,7 @@ def training(history: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]
         | {"xanchor": "left", "yanchor": "top", "font": {"color": GREY, "size": 11}}
         for index, at in enumerate([0, *edges])
     ]
-    axes = {"xaxis": axis("epoch"), "yaxis": axis("loss", type="log", exponentformat="power")}
+    axes = {"xaxis": axis("epoch"), "yaxis": log_axis("loss", [value for each in traces for value in each["y"]])}
     return {"data": traces, "layout": layout(360, **axes, shapes=shapes, annotations=notes if edges else [])}
 
 

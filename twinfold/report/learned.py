@@ -7,6 +7,7 @@ surface over the two inputs that matter most. A place counts as known where a sa
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,8 +61,7 @@ class Learned:
 
 def learned(twin: Twin, fit: Fit | None, part: Part) -> Learned:
     """The curves and the surface of a part; the spread is over the seeds of `fit` that did not fail."""
-    data = part.seen
-    curves = [_curve(twin, fit, part, index) for index in range(data.shape[1])]
+    curves = _curves(twin, fit, part)
     size = np.maximum(np.stack([np.abs(curve.values[curve.known]).max(axis=0) for curve in curves]).max(axis=0), 1e-300)
     influence = [float((np.std(curve.values[curve.known], axis=0) / size).max()) for curve in curves]
     order = np.argsort([-value for value in influence], kind="stable").tolist()
@@ -105,14 +105,18 @@ def part_function(part: AbstractLearned, states: int, inputs: int) -> Callable[[
 
 def _values(twin: Twin, fit: Fit | None, part: Part, u: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """The part at each row of u, [M, out], and with every usable seed, [S, M, out]."""
-    at = jnp.asarray(u)
-
-    def of(twin: Twin) -> Array:
-        return jax.vmap(part_function(learned_parts(twin)[part.place], part.states, part.inputs))(at)
-
     usable = usable_seeds(fit)
-    spread = None if fit is None or len(usable) < 2 else np.asarray(fit.map(of))[usable]
-    return np.asarray(of(twin)), spread
+    spread = None if fit is None or len(usable) < 2 else np.asarray(_of_seeds(fit, part, jnp.asarray(u)))[usable]
+    return np.asarray(_of_twin(twin, part, jnp.asarray(u))), spread
+
+
+@eqx.filter_jit
+def _of_twin(twin: Twin, part: Part, u: Float[Array, "M in"]) -> Float[Array, "M out"]:
+    return jax.vmap(part_function(learned_parts(twin)[part.place], part.states, part.inputs))(u)
+
+
+def _of_seeds(fit: Fit, part: Part, u: Float[Array, "M in"]) -> Float[Array, "S M out"]:
+    return fit.map(lambda twin: _of_twin(twin, part, u))
 
 
 def _grid(data: np.ndarray, points: int) -> np.ndarray:
@@ -120,15 +124,22 @@ def _grid(data: np.ndarray, points: int) -> np.ndarray:
     return np.linspace(data.min() - beyond, data.max() + beyond, points)
 
 
-def _curve(twin: Twin, fit: Fit | None, part: Part, index: int) -> Curve:
-    data = part.seen[:, index]
+def _curves(twin: Twin, fit: Fit | None, part: Part) -> list[Curve]:
+    """The part along each of its inputs, all of them evaluated together."""
     # With the ends of the data among the places, the known part of the line reaches exactly that far.
-    at = np.unique([*_grid(data, POINTS), data.min(), data.max()])
-    u = np.tile(np.median(part.seen, axis=0), (len(at), 1))
-    u[:, index] = at
+    ats = [np.unique([*_grid(data, POINTS), data.min(), data.max()]) for data in part.seen.T]
+    u = np.tile(np.median(part.seen, axis=0), (sum(map(len, ats)), 1))
+    ends = np.cumsum([0, *map(len, ats)]).tolist()
+    for index, at in enumerate(ats):
+        u[ends[index] : ends[index + 1], index] = at
     values, seeds = _values(twin, fit, part, u)
     low, high = (None, None) if seeds is None else (seeds.min(axis=0), seeds.max(axis=0))
-    return Curve(index, at, values, low, high, known_along(at, data))
+    curves = []
+    for index, at in enumerate(ats):
+        own = slice(ends[index], ends[index + 1])
+        bounds = (None, None) if low is None or high is None else (low[own], high[own])
+        curves.append(Curve(index, at, values[own], *bounds, known_along(at, part.seen[:, index])))
+    return curves
 
 
 def _surface(twin: Twin, fit: Fit | None, part: Part, inputs: tuple[int, int]) -> Surface:

@@ -16,9 +16,10 @@ h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .4rem; }
 h2 { font-size: 1.2rem; margin: 2.6rem 0 .7rem; padding-top: .9rem; border-top: 1px solid var(--line); }
 p, li { max-width: 46rem; }
 .soft, figcaption, footer { color: var(--soft); font-size: .92rem; }
-ul.words { list-style: none; margin: 1.6rem 0 0; padding: .9rem 1.2rem; background: var(--pale);
+ul.words { list-style: none; }
+.words { margin: 1.6rem 0 0; padding: .9rem 1.2rem; background: var(--pale);
   border-left: 4px solid var(--accent); border-radius: 4px; }
-ul.words li { margin: .35rem 0; }
+.words li, .words p { margin: .35rem 0; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { padding: .42rem .7rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line); }

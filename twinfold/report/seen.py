@@ -171,7 +171,8 @@ def _watched(twin: Twin, samples: Samples) -> dict[int, np.ndarray]:
         return watched.cell.rate(t, x, w, p, level), watched.outputs(t, x, w, p)
 
     w = None if samples.w is None else jnp.asarray(samples.w[keep])
-    jax.vmap(look)(*(jnp.asarray(each[keep]) for each in (samples.t, samples.x)), w, jnp.asarray(samples.run[keep]))
+    t, x, run = (jnp.asarray(each[keep]) for each in (samples.t, samples.x, samples.run))
+    jax.vmap(look)(t, x, w, run)
     jax.effects_barrier()
     return {place: np.stack(rows) for place, rows in calls.items() if rows}
 

@@ -1,0 +1,142 @@
+"""The twin's step as plain functions of flat arrays: what every export starts from.
+
+    init(t, x0, w, p) -> state, y, status            step(t, w0, w1, p, state) -> state, y, status
+                                                     output(t, w, p, state) -> y
+
+`state` holds x, the level of the constraint (that of x0, for a conserved quantity), the implicit algebraic variables
+where the next solution starts, and the violation of the last step. `p` are the twin's parameters one after the other.
+The steps are those of a rollout: the first has length zero and brings x0 onto the manifold, and a state that is not
+finite is not taken over. Learned weights are constants.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from twinfold.export.spec import ExportSpec
+from twinfold.names import unknown_name
+from twinfold.result import RESULTS
+from twinfold.rollout import cell_step, solved_at
+from twinfold.twin import Twin, check_model
+
+Vector = Float[Array, " size"]
+Status = Int[Array, ""]
+
+
+@dataclass(frozen=True)
+class Step:
+    """The functions of an exported twin, their sizes, and its parameters by name with their values."""
+
+    spec: ExportSpec
+    dtype: np.dtype
+    constraints: int
+    algebraic: int
+    parameters: tuple[str, ...]
+    defaults: np.ndarray
+    init: Callable[..., tuple[Vector, Vector, Status]]
+    step: Callable[..., tuple[Vector, Vector, Status]]
+    output: Callable[..., Vector]
+
+    @property
+    def state_size(self) -> int:
+        return len(self.spec.states) + 2 * self.constraints + self.algebraic
+
+
+# What a status means: the messages of `RESULTS` in the order of their numbers; the first, of success, is empty.
+MESSAGES: tuple[str, ...] = tuple(RESULTS._index_to_message)
+
+
+def step_of(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:
+    """The step of a twin; a `ValueError` that names what does not fit. Call it with float64 switched on for float64."""
+    if twin.trajectory is not None:
+        raise ValueError(
+            "export: this twin's state is a function of time (`trajectory=`), not a sequence of steps; there is no step "
+            "to export. Call the function itself, or fit a twin that is integrated."
+        )
+    dtype = np.dtype(dtype)
+    twin = jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, twin)
+    values = dict(twin.parameters())
+    for name, value in spec.parameters.items():
+        if name not in values:
+            raise ValueError(f"ExportSpec(parameters=...): there is no parameter {unknown_name(name, values)}")
+        values[name] = jnp.asarray(value)
+    leaves, names, rebuild = _flattened(values, dtype)
+    x0, w0 = jnp.asarray(spec.x0, dtype), jnp.asarray(spec.first_input, dtype)
+    has_inputs = len(spec.inputs) > 0
+    constraints = check_model(twin, jnp.asarray(spec.t0, dtype), x0, w0 if has_inputs else None, values)
+    outputs = jax.eval_shape(twin.outputs, jnp.asarray(spec.t0, dtype), x0, w0 if has_inputs else None, values)
+    if outputs.shape[0] != len(spec.outputs):
+        raise ValueError(f"ExportSpec(outputs=...): {len(spec.outputs)} names for {outputs.shape[0]} outputs.")
+    cell, n, m = twin.cell, len(spec.states), constraints
+    guess = jax.eval_shape(cell.first_guess, spec.t0, x0, w0 if has_inputs else None, values)
+    k = 0 if guess is None else guess.shape[0]
+    dt = np.asarray(spec.dt, dtype)
+
+    def packed(x: Vector, level: Vector, z: Any, violation: Vector) -> Vector:
+        return jnp.concatenate([x, level, *([] if z is None else [z]), violation])
+
+    def unpacked(state: Vector) -> tuple[Vector, Vector, Any]:
+        return state[:n], state[n : n + m], state[n + m : n + m + k] if k else None
+
+    def advanced(t: Any, length: Any, x: Vector, w: Any, w1: Any, p: Any, level: Vector, z: Any) -> tuple:
+        out = cell_step(cell, t, length, x, w, w1, p, level, z)
+        z1, result = solved_at(cell, t + length, out, w1, p, z)
+        fine = jnp.all(jnp.isfinite(out.x)) & (True if z1 is None else jnp.all(jnp.isfinite(z1)))
+        # As in a rollout: from the first state that is not finite on, the last finite one is held.
+        x1 = jnp.where(fine, out.x, x)
+        z1 = None if z1 is None else jnp.where(fine, z1, z)
+        status = jax.tree.leaves(RESULTS.where(fine, result, RESULTS.nonfinite))[0]
+        state = packed(x1, level, z1, out.violation)
+        return state, twin.outputs(t + length, x1, w1, p, z1), status
+
+    def given(w: Vector) -> Any:
+        return w if has_inputs else None
+
+    def init(t: Any, x0: Vector, w: Vector, p: Vector) -> tuple[Vector, Vector, Status]:
+        values, w = rebuild(p), given(w)
+        level = cell.constraint.level(t, x0, values)
+        z = cell.first_guess(t, x0, w, values)
+        return advanced(t, np.zeros((), dtype), x0, w, w, values, level, z)
+
+    def step(t: Any, w0: Vector, w1: Vector, p: Vector, state: Vector) -> tuple[Vector, Vector, Status]:
+        x, level, z = unpacked(state)
+        return advanced(t, dt, x, given(w0), given(w1), rebuild(p), level, z)
+
+    def output(t: Any, w: Vector, p: Vector, state: Vector) -> Vector:
+        x, _, z = unpacked(state)
+        return twin.outputs(t, x, given(w), rebuild(p), z)
+
+    return Step(spec, dtype, m, k, names, leaves, init, step, output)
+
+
+def _flattened(values: dict[str, Any], dtype: np.dtype) -> tuple[np.ndarray, tuple[str, ...], Callable[[Vector], Any]]:
+    """All numbers among the parameters in one vector, their names, and the way back; what is not real is constant."""
+    found, tree = jax.tree_util.tree_flatten_with_path(values)
+    names: list[str] = []
+    numbers: list[np.ndarray] = []
+    for path, leaf in found:
+        if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact):
+            continue
+        base = ".".join(str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
+        shape = np.shape(leaf)
+        names += [base + (f"[{','.join(map(str, index))}]" if shape else "") for index in np.ndindex(*shape)]
+        numbers.append(np.asarray(leaf, dtype).reshape(-1))
+
+    def rebuild(p: Vector) -> Any:
+        leaves, start = [], 0
+        for _, leaf in found:
+            if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact):
+                size = int(np.size(leaf))
+                leaves.append(p[start : start + size].reshape(np.shape(leaf)))
+                start += size
+            else:
+                leaves.append(leaf)
+        return jax.tree.unflatten(tree, leaves)
+
+    return np.concatenate([*numbers, np.zeros(0, dtype)]), tuple(names), rebuild

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import twinfold as tw
+from twinfold.train.estimate import Estimate
 
 HOSTILE = "<script>alert('run')</script>"
 GAIN, SLOPE, SHIFT, OFFSET = 0.7, 1.3, 0.2, -0.1
@@ -46,3 +47,24 @@ def runs_of(twin: tw.Twin, names: list[str], *, samples: int = 25, noise: float 
         x0s.append(x0)
     ys[0][5:8, 1] = np.nan
     return tw.Dataset.from_arrays(ts, ys, inputs=ws, x0=x0s, names=names, output_names=["x", "v"], input_names=["push"])
+
+
+def fit_of(twins: list[tw.Twin]) -> tw.Fit:
+    """A fit whose seeds ended at these twins, without the time that it would have taken; 3 epochs and then 2."""
+    estimates = [Estimate(twin, None) for twin in twins]
+    parts = [eqx.partition(each, each.trainable("all")) for each in estimates]
+    params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part[0] for part in parts))
+    seeds, epochs = len(twins), np.arange(5)[:, None]
+    loss = 10.0 ** -(epochs + np.arange(seeds))
+    stage = np.where(epochs < 3, 0, 1) * np.ones((1, seeds), int)
+    return tw.Fit(
+        seeds=tuple(range(seeds)),
+        scores=2 * loss[-1],
+        failures={},
+        history={"loss": loss, "score": 2 * loss, "rate": loss, "failed_runs": 0 * loss, "stage": stage},
+        seconds=1.0,
+        interrupted=False,
+        parameters=sum(leaf[0].size for leaf in jax.tree.leaves(params)),
+        _params=params,
+        _frozen=parts[0][1],
+    )

@@ -13,6 +13,7 @@ TWIN, LEFT = COLOURS[1], COLOURS[4]
 BAND = "rgba(0, 114, 178, 0.18)"
 LINE = "#e3e6eb"
 SPLITS = {"train": COLOURS[1], "valid": COLOURS[2], "test": COLOURS[4]}
+ROUNDING = 1e-12  # violations below are drawn on one scale
 EPOCHS = 1500  # points of a training curve
 
 
@@ -47,7 +48,10 @@ def log_axis(title: str, values: Sequence[float | None]) -> dict[str, Any]:
     """A logarithmic axis with a tick at powers of ten, six or so, where the values span that many."""
     finite = [value for value in values if value is not None and value > 0]
     decades = np.log10(max(finite) / min(finite)) if finite else 0.0
-    ticks = {"dtick": max(int(np.ceil(decades / 6)), 1)} if decades > 1.5 else {}
+    ticks: dict[str, Any] = {"dtick": max(int(np.ceil(decades / 6)), 1)} if decades > 1.5 else {}
+    if finite and max(finite) < ROUNDING:
+        # Nothing but rounding: its ups and downs are not worth a closer look.
+        ticks = {"dtick": 1, "range": [np.log10(SMALLEST) - 0.5, np.log10(ROUNDING)]}
     return axis(title, type="log", exponentformat="power", **ticks)
 
 
@@ -99,7 +103,8 @@ def inputs(names: Sequence[str], units: Mapping[str, str], between: str) -> dict
     last = "y" if count == 1 else f"y{count}"
     return {
         "data": traces,
-        "layout": layout(80 + 110 * count, xaxis=axis(_time(units), anchor=last), showlegend=False, **axes),
+        "layout": layout(60 + 110 * count, xaxis=axis(_time(units), anchor=last), showlegend=False, **axes)
+        | {"margin": {"l": 62, "r": 10, "t": 8, "b": 44}},
     }
 
 

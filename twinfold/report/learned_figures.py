@@ -100,7 +100,7 @@ def _surface(
         {"type": "heatmap", "x": x, "y": y, "z": [plain(row, 5) for row in z], "name": "learned"}
         | {**scale, "colorbar": bar, "hovertemplate": hover},
         {"type": "heatmap", "x": x, "y": y, "z": [[None if k else 1 for k in row] for row in surface.known.tolist()]}
-        | {"name": "extrapolation", "colorscale": VEIL, "opacity": 0.8, "showscale": False, "hoverinfo": "skip"},
+        | {"name": "extrapolation", "colorscale": VEIL, "opacity": 0.88, "showscale": False, "hoverinfo": "skip"},
         {"type": "scatter", "mode": "markers", "x": plain(dots[:, first], 5), "y": plain(dots[:, second], 5)}
         | {"name": "samples", "hoverinfo": "skip", "marker": {"color": "#1f2430", "size": 2.5, "opacity": 0.35}},
     ]

@@ -44,6 +44,7 @@ a { color: var(--accent); }
 .plots { display: grid; gap: 0 1.5rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 .plots > div { min-width: 0; }
 .plot { width: 100%; }
+figure:has(> .plot) { margin-top: .2rem; }
 details { margin: 1rem 0 0; }
 summary { cursor: pointer; color: var(--accent); }
 .tall { max-height: 26rem; overflow-y: auto; }

@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
+import jax
 import numpy as np
 
 from twinfold.data.dataset import Dataset
@@ -62,15 +64,24 @@ def show(
 
 
 def _predicted(twin: Twin, fit: Fit | None, split: str, data: Dataset) -> Shown:
-    predictions = predict(twin, data)
     usable = usable_seeds(fit)
     if fit is None or len(usable) < 2:
-        return Shown(split, data, predictions, None, None)
-    values = predict(fit, data).predicted[usable]
+        return Shown(split, data, predict(twin, data), None, None)
+    everything = predict(fit, data)
+    # The twin is that of one of the seeds, as a rule, and has been predicted with them.
+    same = bool(eqx.tree_equal(twin, fit.twin))
+    predictions = _of_seed(everything, fit.best) if same else predict(twin, data)
+    values = everything.predicted[usable]
     finite = np.isfinite(values)
     low = np.where(finite, values, np.inf).min(axis=0)
     high = np.where(finite, values, -np.inf).max(axis=0)
     return Shown(split, data, predictions, np.where(np.isfinite(low), low, np.nan), np.where(low > high, np.nan, high))
+
+
+def _of_seed(predictions: Predictions, seed: int) -> Predictions:
+    one = slice(seed, seed + 1)
+    values = {name: getattr(predictions, name)[one] for name in ("seeds", "predicted", "violation", "relative")}
+    return dataclasses.replace(predictions, **values, result=jax.tree.map(lambda codes: codes[one], predictions.result))
 
 
 def drawn_runs(shown: Mapping[str, Shown]) -> list[dict[str, Any]]:

@@ -23,11 +23,14 @@
   const select = document.getElementById("run");
   const showRun = () => {
     const run = page.runs[Number(select.value)];
+    const [first, last] = [run.t[0], run.t[run.t.length - 1]];
+    const beyond = 0.02 * (last - first);
     for (const [id, figure] of outputs) {
       const filled = figure.data
         .filter((trace) => run[trace.column[0]] !== undefined)
         .map((trace) => Object.assign({}, trace, { x: run.t, y: run[trace.column[0]][trace.column[1]] }));
-      draw(id, filled, Object.assign({}, figure.layout, { uirevision: select.value }));
+      const xaxis = Object.assign({}, figure.layout.xaxis, { range: [first - beyond, last + beyond] });
+      draw(id, filled, Object.assign({}, figure.layout, { xaxis, uirevision: select.value }));
     }
   };
   if (!select) return;

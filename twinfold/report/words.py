@@ -42,7 +42,7 @@ class Facts:
 
 def what_it_is(facts: Facts) -> list[str]:
     """States, inputs, outputs, learned parts, unknown parameters, integrator, constraint, projection."""
-    twin, train = facts.twin, facts.train
+    train = facts.train
     inputs = f"{_count(len(train.input_names), 'input')} ({listed(train.input_names)})" if train.input_names else ""
     words = [
         f"The twin has {_count(len(facts.states), 'state')} ({listed(facts.states)}), {inputs or 'no inputs'} and "
@@ -59,7 +59,7 @@ def what_it_is(facts: Facts) -> list[str]:
         words.append(f"Estimated: {listed([estimate_in_words(each) for each in facts.estimates], '; ')}.")
     else:
         words.append("No physical parameter was unknown.")
-    words.append(_integrator(twin))
+    words.append(_integrator(facts))
     words.append(_constraint(facts))
     return words
 
@@ -190,7 +190,8 @@ def _seen(part: Part) -> str:
     return f"; {_count(len(part.sees), 'input')}, {_count(len(part.gives), 'output')}."
 
 
-def _integrator(twin: Twin) -> str:
+def _integrator(facts: Facts) -> str:
+    twin = facts.twin
     if twin.trajectory is not None:
         return "The state is a function of time; nothing is integrated."
     integrator = twin.integrator
@@ -199,8 +200,10 @@ def _integrator(twin: Twin) -> str:
     if isinstance(integrator, ExplicitRungeKutta):
         name = f"an explicit Runge-Kutta method of order {integrator.order}"
     steps = "one step" if substeps == 1 else f"{substeps} steps"
-    between = "held" if twin.between == "hold" else "interpolated"
-    return f"It is integrated by {name}, {steps} from one sample to the next; inputs are {between} between samples."
+    said = f"It is integrated by {name}, {steps} from one sample to the next"
+    if not facts.train.input_names:
+        return f"{said}."
+    return f"{said}; inputs are {'held' if twin.between == 'hold' else 'interpolated'} between samples."
 
 
 def _constraint(facts: Facts) -> str:
@@ -219,7 +222,7 @@ def _constraint(facts: Facts) -> str:
 
 def _against(model: str, meaning: str, own: float, other: float | None) -> str:
     if other is None:
-        return f"How {model} would do ({meaning}) was not given."
+        return f"Not given: the baseline '{model}' ({meaning})."
     said = f"{model} ({meaning}) has {number(other)}"
     if not math.isfinite(own):
         return f"{said[0].upper()}{said[1:]}; the twin has no finite error."

@@ -51,7 +51,8 @@ def write_twin_report(
       "constant", "pure physics" and "fitted physics", any of which may be missing, and others.
     - `config` and `info` (versions, command, ...): shown as they are. A table `config["loss"]`, with fields of `Loss`,
       is used for standard errors.
-    - `states`, their names ("x0", ... when left out); `units` by name, and that of "time".
+    - `states`, their names; when left out, those of the outputs where these are the states, or else "x0", ...
+    - `units` by name, and that of "time".
 
     **Returns:** the path of index.html. **Raises:** `ImportError` without plotly; `ValueError` where the names of the
     states do not fit the twin, or the twin not the training data.
@@ -59,7 +60,8 @@ def write_twin_report(
     folder, units = Path(folder), dict(units or {})
     script = _plotly()
     samples = samples_of(twin, train)
-    names = _state_names(states, samples)
+    observed = train.output_names if states is None and twin.observe is None else states
+    names = _state_names(observed, samples)
     problems: list[str] = []
     given = {"test": test, "valid": valid, "train": train}
     shown, cut = show(twin, fit, {name: data for name, data in given.items() if data is not None}, problems)

@@ -17,7 +17,17 @@ RESERVE = 1.25  # a step is near its limit where one that is longer by this fact
 IMPLICIT = "Radau(), BDF(order=2, substeps=4) or DiffraxStep(diffrax.Kvaerno3())"
 
 
-def unstable_step(cell: Cell, t: Scalar, x: State, w: Any, p: Parameters, level: Level, dt: float) -> str | None:
+def unstable_step(
+    cell: Cell,
+    t: Scalar,
+    x: State,
+    w: Any,
+    p: Parameters,
+    level: Level,
+    dt: float,
+    *,
+    where: str = "at the initial state",
+) -> str | None:
     """What is wrong with steps of `dt` from this state, in words; None where nothing is, or nothing can be said.
 
     Warns of a step that is stable, but only just: a state with a faster decay may come later.
@@ -32,14 +42,14 @@ def unstable_step(cell: Cell, t: Scalar, x: State, w: Any, p: Parameters, level:
     if found is not None:
         return (
             f"integrator: an explicit step of {found.step:.3g} (samples are up to {dt:.3g} apart) is unstable for what "
-            f"decays within {found.decay:.3g} at the initial state. Give it substeps={found.substeps} or more, or an "
+            f"decays within {found.decay:.3g} {where}. Give it substeps={found.substeps} or more, or an "
             f"implicit integrator: {IMPLICIT}."
         )
     near = check_step(cell.integrator, eigenvalues, dt, reserve=RESERVE)
     if near is not None:
         warnings.warn(
             f"integrator: an explicit step of {near.step:.3g} (samples are up to {dt:.3g} apart) is near its stability "
-            f"limit for what decays within {near.decay:.3g} at the initial state; it diverges where something decays "
+            f"limit for what decays within {near.decay:.3g} {where}; it diverges where something decays "
             f"faster. Give it substeps={near.substeps} or more, or an implicit integrator: {IMPLICIT}.",
             stacklevel=3,
         )

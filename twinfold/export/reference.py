@@ -5,13 +5,16 @@ left out. Differences are relative to the largest value of each state and output
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from twinfold.export.step import Step
+from twinfold.export.spec import ExportSpec
+from twinfold.export.step import Step, step_of
+from twinfold.twin import Twin
 
 
 @dataclass(frozen=True)
@@ -47,48 +50,75 @@ class Run:
         return int(bad[0]) if bad.size else len(self.status)
 
 
-def single_steps(step: Step, count: int, seed: int = 0) -> Steps:
-    """Steps of the twin from `count` states of the range; call it in the precision of `step`."""
-    rng = np.random.default_rng(seed)
+@dataclass(frozen=True)
+class Reference:
+    """A step with what the twin does from many states and over a free run."""
+
+    step: Step
+    steps: Steps
+    run: Run
+
+
+def reference_of(twin: Twin, spec: ExportSpec, *, states: int, horizon: int, dtype: Any = np.float64) -> Reference:
+    """The step of a twin and its own results, from `states` states and over `horizon` steps."""
+    with jax.enable_x64(True):
+        step = step_of(twin, spec, dtype=dtype)
+        t, x, w, w_next = _drawn(step, states)
+        run_t, run_w = _course(step, horizon)
+        starts = (np.append(t, run_t[0]), np.vstack([x, np.asarray(spec.x0)[None]]), np.vstack([w, run_w[:1]]))
+        first, first_y, status = _initialised(step, *(value.astype(step.dtype) for value in starts))
+        good = (status[:-1] == 0) & np.isfinite(first[:-1]).all(axis=1)
+        if not good.any():
+            raise ValueError(
+                "export: none of the states between x_low and x_high could be brought onto the manifold, so that there "
+                "is nothing to compare with. Give the range in which the twin works."
+            )
+        # The free run follows the single steps in the same loop: the twin's step is compiled once.
+        t, w, w_next, state = t[good], w[good], w_next[good], first[:-1][good]
+        held = np.repeat(first[-1:], horizon, axis=0)
+        follows = np.arange(len(t) + horizon) > len(t)
+        given = (np.append(t, run_t[:-1]), np.vstack([w, run_w[:-1]]), np.vstack([w_next, run_w[1:]]))
+        samples = (*(value.astype(step.dtype) for value in given), np.vstack([state, held]), follows)
+        single, free = zip(*(np.split(value, [len(t)]) for value in _advanced(step, *samples)), strict=True)
+    steps = Steps(t, w, w_next, state, *single, int((~good).sum()))
+    return Reference(step, steps, Run(run_t, run_w, first[-1], first_y[-1], *free))
+
+
+def _drawn(step: Step, count: int) -> tuple[np.ndarray, ...]:
+    """Times, states, and inputs at both ends of a step, from the range of the training data."""
+    rng = np.random.default_rng(0)
     x_low, x_high, w_low, w_high = step.spec.ranges()
-    d, p = len(step.spec.inputs), jnp.asarray(step.defaults)
     t = step.spec.t0 + step.spec.dt * rng.integers(0, 1000, count)
     x = rng.uniform(x_low, x_high, (count, len(x_low)))
-    w0, w1 = (rng.uniform(w_low, w_high, (count, d)) for _ in range(2))
-    t, x, w0, w1 = (value.astype(step.dtype) for value in (t, x, w0, w1))
-    state, _, status = jax.jit(jax.vmap(step.init, (0, 0, 0, None)))(t, x, w0, p)
-    good = (np.asarray(status) == 0) & np.isfinite(state).all(axis=1)
-    if not good.any():
-        raise ValueError(
-            "export: none of the states between x_low and x_high could be brought onto the manifold, so that there is "
-            "nothing to compare with. Give the range in which the twin works."
-        )
-    t, w0, w1, state = t[good], w0[good], w1[good], np.asarray(state)[good]
-    after, y, status = jax.jit(jax.vmap(step.step, (0, 0, 0, None, 0)))(t, w0, w1, p, state)
-    return Steps(t, w0, w1, state, np.asarray(after), np.asarray(y), np.asarray(status), int((~good).sum()))
+    w0, w1 = (rng.uniform(w_low, w_high, (count, len(w_low))) for _ in range(2))
+    return tuple(value.astype(step.dtype) for value in (t, x, w0, w1))
 
 
-def free_run(step: Step, count: int) -> Run:
-    """`count` steps of the twin from its start, with inputs that go up and down through their range."""
+def _course(step: Step, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Times of a free run, and inputs that go up and down through their range."""
     _, _, w_low, w_high = step.spec.ranges()
-    middle, half = (w_high + w_low) / 2, (w_high - w_low) / 2
-    k, p = np.arange(count + 1), jnp.asarray(step.defaults)
-    t = (step.spec.t0 + step.spec.dt * k).astype(step.dtype)
-    waves = np.sin(2 * np.pi * k[:, None] / (97 + 10 * np.arange(len(middle))))
-    w = (middle + half * waves).astype(step.dtype)
+    k = np.arange(count + 1)
+    waves = np.sin(2 * np.pi * k[:, None] / (97 + 10 * np.arange(len(w_low))))
+    w = (w_high + w_low) / 2 + (w_high - w_low) / 2 * waves
+    return (step.spec.t0 + step.spec.dt * k).astype(step.dtype), w.astype(step.dtype)
 
-    @jax.jit
-    def run(t: jax.Array, w: jax.Array) -> tuple:
-        first = step.init(t[0], jnp.asarray(step.spec.x0, step.dtype), w[0], p)
 
-        def body(state: jax.Array, sample: tuple) -> tuple:
-            out = step.step(*sample, p, state)
-            return out[0], out
+def _initialised(step: Step, t: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`init` of each sample, one after the other."""
+    found = jax.jit(lambda *samples: jax.lax.map(lambda sample: step.init(*sample, step.defaults), samples))(t, x, w)
+    return tuple(np.asarray(value) for value in found)
 
-        return first, jax.lax.scan(body, first[0], (t[:-1], w[:-1], w[1:]))[1]
 
-    (first, first_y, _), (states, y, status) = run(jnp.asarray(t), jnp.asarray(w))
-    return Run(t, w, *(np.asarray(value) for value in (first, first_y, states, y, status)))
+def _advanced(step: Step, *samples: np.ndarray) -> tuple[np.ndarray, ...]:
+    """A step from each state given, or from where the last step has led, one after the other."""
+
+    def body(last: Any, sample: tuple) -> tuple:
+        t, w0, w1, given, follows = sample
+        out = step.step(t, w0, w1, step.defaults, jnp.where(follows, last, given))
+        return out[0], out
+
+    found = jax.jit(lambda *samples: jax.lax.scan(body, samples[3][0], samples)[1])(*samples)
+    return tuple(np.asarray(value) for value in found)
 
 
 def difference(step: Step, states: np.ndarray, y: np.ndarray, twin_states: np.ndarray, twin_y: np.ndarray) -> float:

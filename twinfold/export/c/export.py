@@ -10,7 +10,7 @@ import numpy as np
 from twinfold.atomic import replacing
 from twinfold.export.c.compiled import FLAGS, Compiled, build, code_size, find_compiler
 from twinfold.export.c.module import source_of
-from twinfold.export.reference import Run, Steps, difference, free_run, single_steps
+from twinfold.export.reference import Reference, Run, Steps, difference, reference_of
 from twinfold.export.report import ExportReport
 from twinfold.export.spec import ExportSpec
 from twinfold.export.step import Step, step_of
@@ -20,41 +20,45 @@ TOLERANCE = 1e-12  # of one step from the same state, relative
 
 
 def export_c(
-    twin: Twin, spec: ExportSpec, folder: str | os.PathLike, *, states: int = 10_000, horizon: int = 1000
+    twin: Twin,
+    spec: ExportSpec,
+    folder: str | os.PathLike,
+    *,
+    states: int = 10_000,
+    horizon: int = 1000,
+    reference: Reference | None = None,
 ) -> ExportReport:
     """Write NAME.c and NAME.h, compile them and compare with the twin.
 
     **Arguments:** `twin`, fitted; `spec`; `folder`, made if it is not there; `states` from which one step is compared;
-    `horizon`, steps of the free run that is compared.
+    `horizon`, steps of the free run that is compared; `reference`, what the twin does, where it is known already.
 
     **Returns:** an `ExportReport`; its check is not run where the machine has no C compiler.
 
     **Raises:** `NotExportable` where the step uses what has no form in C, with the name of the primitive.
     """
-    folder = Path(folder)
     with jax.enable_x64(True):
-        step = step_of(twin, spec)
-        files = write_source(step, folder)
-        size = sum(file.stat().st_size for file in files)
-        compiler = find_compiler()
-        if compiler is None:
-            words = ["C: there is no C compiler (cc, gcc, clang) here: the files are written, the check was not run."]
-            return ExportReport("c", files, False, None, None, size, words)
-        with tempfile.TemporaryDirectory() as place:
-            library = build(compiler, [files[0]], Path(place) / f"{spec.name}.so")
-            compiled, size = Compiled(library, step), code_size(library)
-            reference, run = single_steps(step, states), free_run(step, horizon)
-            off, disagree = compare_steps(compiled, reference)
-            drift = compare_run(compiled, run)
+        files = write_source(step_of(twin, spec), Path(folder))
+    compiler = find_compiler()
+    if compiler is None:
+        words = ["C: there is no C compiler (cc, gcc, clang) here: the files are written, the check was not run."]
+        return ExportReport("c", files, False, None, None, sum(file.stat().st_size for file in files), words)
+    if reference is None:
+        reference = reference_of(twin, spec, states=states, horizon=horizon)
+    with tempfile.TemporaryDirectory() as place:
+        library = build(compiler, [files[0]], Path(place) / f"{spec.name}.so")
+        compiled, size = Compiled(library, reference.step), code_size(library)
+        off, disagree = compare_steps(compiled, reference.steps)
+        drift = compare_run(compiled, reference.run)
     passed = off <= TOLERANCE and disagree == 0
     words = [
         f"C: {spec.name}.c compiled with {' '.join(FLAGS[:2])}: {size} bytes of code and constants.",
-        f"C: one step from {len(reference.t)} states differs from the twin by at most {off:.1e} (relative; "
+        f"C: one step from {len(reference.steps.t)} states differs from the twin by at most {off:.1e} (relative; "
         f"{TOLERANCE:.0e} allowed): {'passed' if passed else 'FAILED'}.",
-        f"C: running freely over {run.length} steps it differs by at most {drift:.1e}.",
+        f"C: running freely over {reference.run.length} steps it differs by at most {drift:.1e}.",
     ]
-    if reference.left_out:
-        words.append(f"C: {reference.left_out} drawn states could not be projected and were left out.")
+    if reference.steps.left_out:
+        words.append(f"C: {reference.steps.left_out} drawn states could not be projected and were left out.")
     if disagree:
         words.append(f"C: {disagree} steps ended with another status than the twin's.")
     return ExportReport("c", files, passed, off, drift, size, words)

@@ -20,17 +20,19 @@ static inline double @sign(double a) { return a > 0 ? 1 : a < 0 ? -1 : a; }
 static inline double @logistic(double a) { return 1 / (1 + exp(-a)); }
 """,
     # tanh |a| = (e - 1) / (e + 1) with e = exp(2 |a|) = 2^k (1 + q), |q| small: no cancellation at 0, and no branch, so
-    # that a compiler can compute several at once.
+    # that a compiler can compute several at once. It is within 2 units of the last place.
     "tanh": """
 static inline double @tanh(double a)
 {
-    union { double d; uint64_t u; } shifted, scale;
-    double z = fabs(a), r, q, e;
-    z = z < 20.0 ? z + z : z == z ? 40.0 : z;
-    shifted.d = z * 1.4426950408889634 + 6755399441055744.0;
-    scale.u = (shifted.u + 1023) << 52;
-    shifted.d -= 6755399441055744.0;
-    r = (z - shifted.d * 6.93147180369123816490e-01) - shifted.d * 1.90821492927058770002e-10;
+    double z = fabs(a), k, r, q, e, scale;
+    uint64_t bits;
+    z = z > 20.0 ? 40.0 : z + z;
+    k = z * 1.4426950408889634 + 6755399441055744.0; /* rounds to the nearest integer, in the lowest bits */
+    memcpy(&bits, &k, sizeof bits);
+    bits = (bits + 1023) << 52;
+    memcpy(&scale, &bits, sizeof scale);
+    k -= 6755399441055744.0;
+    r = (z - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
     q = 1.0 / 6227020800.0;
     q = q * r + 1.0 / 479001600.0;
     q = q * r + 1.0 / 39916800.0;
@@ -44,7 +46,7 @@ static inline double @tanh(double a)
     q = q * r + 1.0 / 6.0;
     q = q * r + 0.5;
     q = q * r * r + r;
-    e = scale.d * q + (scale.d - 1.0);
+    e = scale * q + (scale - 1.0);
     return copysign(e / (e + 2.0), a);
 }
 """,

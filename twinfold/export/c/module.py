@@ -116,6 +116,8 @@ def _code(file: _File, bodies: list[list[str]]) -> str:
     tables = sorted(set().union(*(out.tables for out in file.writers)))
     parts = [
         f"/* {name}: one step of a twin, written by twinfold {__version__}. C99, no allocation; link with -lm. */",
+        # Nobody looks at floating-point traps; a compiler that may forget them can compute several selections at once.
+        '#if defined(__GNUC__) && !defined(__clang__)\n#pragma GCC optimize("no-trapping-math")\n#endif',
         f'#include "{name}.h"\n\n#include <math.h>\n#include <stdint.h>\n#include <string.h>\n',
         _texts(f"{name}_state_names", spec.states),
         _texts(f"{name}_input_names", spec.inputs),

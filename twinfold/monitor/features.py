@@ -41,8 +41,11 @@ def residual_features(
     if r.size <= degree or not high > low:
         return dict.fromkeys(names, float("nan"))
     basis = np.polynomial.legendre.legvander(2 * (s - low) / (high - low) - 1, degree)
+    # In units of a power of two, which rounds nothing: the square of a residual that has run away overflows.
+    unit = np.ldexp(1.0, np.frexp(np.abs(r).max())[1] - 1)
+    r = r / unit
     values = [r.mean(), np.sqrt(np.mean(r**2)), *_huber(basis, r)]
-    return {name: float(value) for name, value in zip(names, values, strict=True)}
+    return {name: float(unit * value) for name, value in zip(names, values, strict=True)}
 
 
 def channel_features(

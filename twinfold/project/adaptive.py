@@ -30,6 +30,7 @@ from twinfold.project.tangent import Tangent
 from twinfold.result import RESULTS
 
 FROZEN = 16  # steps with the first factors at most: more than this many, in a report, means that it went robust
+ALWAYS = 3  # of these, taken in any case: each costs less than to ask whether it is needed
 SHORT = 0.05  # a correction longer than this part of the state is left to the robust iteration
 ROUNDING = 16  # of a value of g, in units of the dtype's, when it is as small as it gets
 
@@ -87,9 +88,9 @@ class Adaptive(AbstractProjection):
         g, jacobian = residual_and_jacobian(problem.constraint, problem.t, target, problem.p, problem.level)
         # Whatever is not finite here stays so, and is not accepted.
         normals = Normals(jacobian, factorise(jacobian))
-        first = normals.step(problem, jnp.zeros_like(g), g)
-        # A second step costs less than to ask whether it is needed.
-        x, multiplier, g = normals.step(problem, *first[1:])
+        x, multiplier = target, jnp.zeros_like(g)
+        for _ in range(ALWAYS):
+            x, multiplier, g = normals.step(problem, multiplier, g)
         enough = normals.rounding(problem, x)
         flat = curvature(problem, target, multiplier) <= self.threshold
         fit = flat & ~normals.space.singular & (jnp.sum((target - x) ** 2) <= SHORT**2 * jnp.sum(x**2))
@@ -100,7 +101,7 @@ class Adaptive(AbstractProjection):
 
         # Not `cond`, of which vmap runs both sides: a loop that no trajectory enters costs nothing.
         state = (
-            Correction(x, multiplier, g, jnp.array(2), RESULTS.successful),
+            Correction(x, multiplier, g, jnp.array(ALWAYS), RESULTS.successful),
             fit & jnp.all(jnp.abs(g) <= enough),
         )
         out, _ = jax.lax.while_loop(lambda state: ~state[1], go_on, state)

@@ -43,9 +43,10 @@ def robot_arm(
         return field
 
     def offset(t: Scalar, x: State) -> Level:
-        length = jnp.asarray(links, x.dtype)
         path = -jnp.sin(2 * jnp.pi * t) / (2 * jnp.pi)
-        return jnp.stack([jnp.sum(length * jnp.cos(x)) - path, jnp.sum(length * jnp.sin(x))])
+        across = sum(length * jnp.cos(angle) for length, angle in zip(links, x, strict=True))
+        up = sum(length * jnp.sin(angle) for length, angle in zip(links, x, strict=True))
+        return jnp.stack([across - path, up])
 
     def draw(key: PRNGKeyArray, count: int) -> Float[Array, "count 3"]:
         theta = jax.random.uniform(key, (count,), minval=jnp.pi / 4, maxval=3 * jnp.pi / 8)

@@ -315,6 +315,19 @@ def test_a_split_that_cannot_be_predicted_is_told_and_the_rest_is_written(tmp_pa
     assert "The twin has no learned part." in page
 
 
+def test_a_run_that_diverges_is_told_and_takes_no_part_in_the_range_of_the_data(tmp_path):
+    """x' = x^2 from 1 is infinite at t = 1; from 0.1 it ends at 0.1 / (1 - 0.2)."""
+    ts = np.linspace(0, 2, 21)
+    twin = tw.Twin(lambda x: x**2, observe=lambda x: x)
+    data = tw.Dataset.from_arrays(ts, np.full((2, 21, 1), 0.1), x0=[[1.0], [0.1]], names=["far", "near"])
+    index = write_twin_report(tmp_path, title="t", twin=twin, train=data, metrics={}, config={}, info={})
+    page = index.read_text(encoding="utf-8")
+    assert "The train run &#x27;far&#x27; could not be predicted to its end. At t = 1." in page
+    assert "&#x27;near&#x27; could not" not in page
+    assert content(page)["runs"][0]["predicted"][0][-1] is None
+    assert samples_of(twin, data).x.max() == pytest.approx(0.125, rel=1e-6)
+
+
 def test_mistakes_are_named(tmp_path, monkeypatch):
     twin = known_twin()
     given = {"title": "t", "twin": twin, "train": runs_of(twin, ["a"]), "metrics": {}, "config": {}, "info": {}}

@@ -106,8 +106,10 @@ def part_function(part: AbstractLearned, states: int, inputs: int) -> Callable[[
 def _values(twin: Twin, fit: Fit | None, part: Part, u: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """The part at each row of u, [M, out], and with every usable seed, [S, M, out]."""
     usable = usable_seeds(fit)
-    spread = None if fit is None or len(usable) < 2 else np.asarray(_of_seeds(fit, part, jnp.asarray(u)))[usable]
-    return np.asarray(_of_twin(twin, part, jnp.asarray(u))), spread
+    spread = (
+        None if fit is None or len(usable) < 2 else np.asarray(_of_seeds(fit, part, jnp.asarray(u)), np.float64)[usable]
+    )
+    return np.asarray(_of_twin(twin, part, jnp.asarray(u)), np.float64), spread
 
 
 @eqx.filter_jit

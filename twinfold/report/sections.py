@@ -98,7 +98,8 @@ def trajectories(data: Data, facts: Facts, units: Mapping[str, str], cut: Mappin
         f"{_title('trajectories')}<div class='pick'><label for='run'>Run</label>"
         f"<select id='run'>{options}</select></div>"
         f"<p class='soft'>Dots: measured. Line: the twin, from the initial state and the inputs alone. Under it: "
-        f"measured minus twin. Drag to zoom in time, double-click to go back.{seeds}{text(more)}</p>"
+        f"measured minus twin. Drag to zoom, double-click to go back; on a touch screen tap a figure for its "
+        f"buttons.{seeds}{text(more)}</p>"
         + "".join(places)
         + f"<details><summary>All runs in numbers</summary><div class='tall'>{grid(columns, rows)}</div></details>"
     )

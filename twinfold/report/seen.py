@@ -75,8 +75,9 @@ def _states(twin: Twin, batch: Batch) -> Float[Array, "R T n"]:
     def run(row: Batch) -> Array:
         p = twin.parameters(row.run)
         x0 = twin.initial_state(row.origin_t, row.origin_y, row.origin_w, p, x0=row.x0, run=row.run)
-        xs = simulate_batchable(twin, x0, row.ts, row.w, p, None).xs
-        return jax.vmap(lambda t, x, w: twin.state(t, x, w, p))(row.ts, xs, row.w)
+        trajectory = simulate_batchable(twin, x0, row.ts, row.w, p, None).trajectory
+        xs = jax.vmap(lambda t, x, w: twin.state(t, x, w, p))(row.ts, trajectory.xs, row.w)
+        return jnp.where(trajectory.failed, jnp.nan, xs)  # on its way to infinity a run passes through no data
 
     return jax.vmap(run)(batch)
 
@@ -85,7 +86,8 @@ def parts_of(twin: Twin, samples: Samples, states: Sequence[str], inputs: Sequen
     """Every learned part of a twin, with what it saw at these samples."""
     found = jax.tree_util.tree_flatten_with_path(twin, is_leaf=_is_learned)[0]
     nodes = [(path, node) for path, node in found if _is_learned(node)]
-    watched = _watched(twin, samples) if any(isinstance(node, Network) for _, node in nodes) else {}
+    plain = any(isinstance(node, Network) for _, node in nodes)
+    watched = _watched(twin, samples) if plain and len(samples.t) else {}
     return [
         _part(jax.tree_util.keystr(path).lstrip("."), node, place, samples, states, inputs, watched.get(place))
         for place, (path, node) in enumerate(nodes)

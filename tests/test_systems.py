@@ -10,6 +10,7 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import ellipj
 
+from twinfold.bench.numerics import orbit
 from twinfold.cell import Cell
 from twinfold.constraint.base import check_constraint
 from twinfold.integrate.explicit import RK4
@@ -345,3 +346,11 @@ def test_floor(name, bound):
     cell = Cell(of.truth, integrator=RK4(of.substeps), constraint=of.constraint, projection=Newton())
     run = jax.jit(jax.vmap(lambda x0: rollout(cell, x0, ts, throw=False)))(xs[:, 0])
     assert np.mean(np.abs(run.xs - xs)) < bound
+
+
+def test_kepler_solves_its_own_equation():
+    """The reference: the orbit's derivative is its field, at the period's ends and in between."""
+    ts, h = np.linspace(0, 20, 7), 1e-5
+    slope = (orbit.kepler(ts + h) - orbit.kepler(ts - h)) / (2 * h)
+    field = jax.vmap(lambda x: two_body().truth(0.0, x))(jnp.asarray(orbit.kepler(ts)))
+    np.testing.assert_allclose(slope, field, atol=1e-8)

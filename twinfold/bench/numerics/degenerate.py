@@ -128,7 +128,7 @@ def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
     ]
     pictures = [
         Picture(
-            "bounds.png",
+            "bounds",
             "Bounds beside a conserved total",
             "A -> B -> C by explicit Euler with steps that are far too long: unprojected (the total is kept by the "
             "method itself), and projected onto the total with concentrations that are not negative.",

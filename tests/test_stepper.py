@@ -185,7 +185,7 @@ def test_a_projection_that_fails_is_flagged_and_goes_on():
     np.testing.assert_allclose(out[-1].x, np.exp(-0.2) * np.ones(2), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["linear", "projected"])
+@pytest.mark.parametrize("name", ["linear", pytest.param("projected", marks=pytest.mark.slow)])
 def test_ahead_is_what_will_come(name):
     twin, x0, w = TWINS[name]
     stepper = twin.stepper(np.array(x0))

@@ -92,7 +92,7 @@ def missing(subject: Subject) -> list[Finding]:
         for name, part, length in zip(data.output_names, share, longest, strict=True)
         if part
     ]
-    severity = "warning" if share.max() > 0.5 else "note"
+    severity = "problem" if share.max() == 1 else "warning" if share.max() > 0.5 else "note"
     found = [Finding("missing", severity, f"Missing values: {listing(parts)}. They are left out of the loss.", detail)]
     late = [run.name for run in data.runs if np.isnan(run.y[0]).any()]
     if late and subject.twin.initial is None and not data.runs[0].states:
@@ -111,6 +111,8 @@ def outliers(subject: Subject) -> list[Finding]:
     for index, name in enumerate(data.output_names):
         values = np.concatenate([run.y[:, index] for run in data.runs])
         values = values[np.isfinite(values)]
+        if not values.size:
+            continue
         low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
         far = FAR * (high - low) if high > low else np.inf
         for value, count in Counter(values[np.abs(values - middle) > far].tolist()).items():

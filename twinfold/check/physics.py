@@ -1,6 +1,8 @@
 """Does the physics run along the data, learned parts at zero, and are its steps short enough?"""
 
+import traceback
 import warnings
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -25,7 +27,7 @@ def runs(subject: Subject) -> list[Finding]:
     try:
         trajectory, ys = subject.rolled
     except BlockedError as error:
-        words = f"The twin does not run on these data: {error}"
+        words = f"The twin does not run on these data{_where(error.__cause__)}: {error}"
         return [Finding("physics", "problem", words, {"error": type(error.__cause__).__name__})]
     found = [*_names_fit(subject), *_words_about_parts(subject)]
     length, ts = np.asarray(subject.batch.length), np.asarray(subject.batch.ts)
@@ -50,6 +52,20 @@ def runs(subject: Subject) -> list[Finding]:
     )
     found.append(Finding("physics", "ok", words, {"explained": explained}))
     return found
+
+
+def _where(error: BaseException | None) -> str:
+    """The line outside this package that an error comes from, where it is none of our own messages."""
+    if error is None or isinstance(error, ValueError):
+        return ""
+    package, installed = str(Path(__file__).parents[1]), ("site-packages", "dist-packages")
+    lines = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(package) and not any(place in frame.filename for place in installed)
+    ]
+    name = type(error).__name__
+    return f" ({name} in {Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else f" ({name})"
 
 
 def _explained(subject: Subject, ys: np.ndarray) -> dict[str, float]:

@@ -74,7 +74,8 @@ def sensitivities(subject: Subject, names: list[str]) -> Sensitivities:
     twin, data = few.twin, few.data
     measured = few.given.observe is None and few.given.trajectory is None
     complete = bool(np.all([np.isfinite(run.y).all() for run in data.runs]))
-    batch = data.windows(WINDOW) if measured and complete else located(twin, data)
+    longest = max(len(run.ts) for run in data.runs)
+    batch = data.windows(min(WINDOW, longest)) if measured and complete else located(twin, data)
     columns = _columns(few)
     spec = eqx.tree_at(_leaves, jax.tree.map(lambda _: False, twin), [True] * len(_leaves(twin)))
     params, fixed = eqx.partition(twin, spec)

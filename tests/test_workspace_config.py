@@ -94,7 +94,7 @@ def test_overrides(typed, section, name, value):
         ("fit.seeds=0", "fit.seeds is 0; it must be at least 1"),
         ("fit.seeds=99999999999999999999999", "it must be a whole number"),
         ("fit.rate=nan", "fit.rate is nan; it must be a number"),
-        ("fit.adam=0", "belong to fit.adam"),
+        ("fit.adam=0", "leave nothing to do"),
         ("fit.train=some", 'one of "all", "per_run", "unknown"'),
         ("fit=3", "has no section"),
         ("data.valid=1.5", "data.valid is 1.5"),

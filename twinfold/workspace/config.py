@@ -114,9 +114,9 @@ class FitConfig:
                 raise ValueError(f"fit.{name} is {value}; it must be at least {least}{upto}.")
         if self.rate is not None and not self.rate > 0:
             raise ValueError(f"fit.rate is {self.rate:g}; it must be positive.")
-        if not self.adam and (self.rate is not None or self.batch_size is not None):
+        if self.adam is None and (self.rate is not None or self.batch_size is not None):
             raise ValueError("fit.rate and fit.batch_size belong to fit.adam; give its number of epochs too.")
-        if self.patience is not None and not self.adam and not self.levenberg:
+        if self.patience is not None and self.adam is None and self.levenberg is None:
             raise ValueError("fit.patience belongs to fit.adam and fit.levenberg; give one of them too.")
         if (self.adam == 0 and not self.levenberg) or (self.levenberg == 0 and not self.adam):
             raise ValueError("fit.adam and fit.levenberg leave nothing to do; give one of them, or neither.")

@@ -1,5 +1,6 @@
 """Parameters that belong to a group of runs: a cell's own capacity, seen in several of its cycles."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -102,3 +103,29 @@ def test_what_is_believed_of_a_parameter_holds_it_as_much_as_the_data_are_few():
     np.testing.assert_allclose(found[2], 2.0, rtol=1e-3)
     with pytest.raises(ValueError, match="spread"):
         tw.Unknown(1.0, spread=0.0)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "values"),
+    [
+        (tw.Unknown(2.0, positive=True, per_group=True), [1.0, 2.5, 9.0]),
+        (tw.Unknown(-0.5, per_run=True), [-3.0, 0.25, 4.0]),
+        (tw.Unknown(0.3, bounds=(0.0, 1.0), per_group=True), [0.1, 0.2, 0.9]),
+    ],
+)
+def test_a_new_group_starts_from_the_median_of_those_that_were_fitted(unknown, values):
+    twin = tw.Twin(lambda x: -x, params={"k": unknown, "c": tw.Unknown(1.5)}).for_runs(("a", "b", "c"))
+    before = twin.params["k"]
+    raw = {
+        "positive": lambda v: np.log(v / 2.0),
+        "free": lambda v: v + 0.5,
+        "bounded": lambda v: np.log(v / (1 - v)) - np.log(0.3 / 0.7),
+    }["positive" if unknown.positive else "bounded" if unknown.bounds else "free"]
+    fitted = eqx.tree_at(lambda t: t.params["k"].raw, twin, jnp.asarray([raw(v) for v in values]))
+    np.testing.assert_allclose([fitted.parameters(name)["k"] for name in "abc"], values, rtol=1e-6)
+    new = fitted.centred()
+    np.testing.assert_allclose(float(new.parameters()["k"]), values[1], rtol=1e-6)
+    np.testing.assert_allclose(float(new.for_runs(("d",)).parameters("d")["k"]), values[1], rtol=1e-6)
+    assert new.runs is None
+    assert float(new.parameters()["c"]) == 1.5
+    assert before.owner is not None

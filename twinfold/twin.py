@@ -171,6 +171,11 @@ class Twin(eqx.Module):
             lambda twin: (twin.runs, twin.groups), twin, (names, groups), is_leaf=lambda node: node is None
         )
 
+    def centred(self) -> "Twin":
+        """A copy for runs or groups not seen yet: what each had a value of its own for starts from their median."""
+        twin = jax.tree.map(lambda node: node.centred() if is_unknown(node) else node, self, is_leaf=is_unknown)
+        return eqx.tree_at(lambda twin: (twin.runs, twin.groups), twin, (None, None), is_leaf=lambda node: node is None)
+
     def unknowns(self) -> list[Unknown]:
         """Every parameter that is to be estimated."""
         return [node for node in jax.tree.leaves(self, is_leaf=is_unknown) if isinstance(node, Unknown)]

@@ -102,6 +102,19 @@ class Unknown(eqx.Module):
             is_leaf=lambda node: node is None,
         )
 
+    def centred(self) -> "Unknown":
+        """A copy that starts from the median of the values that runs or groups have: the first guess for a new one."""
+        if self.owner is None:
+            return self
+        middle = jnp.median(self.raw, axis=0)
+        start = eqx.tree_at(lambda u: (u.raw, u.owner), self, (middle, None), is_leaf=lambda node: node is None).value()
+        return eqx.tree_at(
+            lambda u: (u.start, u.raw, u.owner),
+            self,
+            (Frozen(start), jnp.zeros_like(middle), None),
+            is_leaf=lambda node: node is None,
+        )
+
 
 def is_unknown(node: Any) -> bool:
     """Whether `node` is an `Unknown`, for use as `is_leaf`."""

@@ -45,7 +45,9 @@ def on_unseen(model: Model, others: Sequence[Pair], these: Sequence[Pair], seeds
         return scores_of(fitted, test, **count)
     parts = []
     for index in range(len(fitted.seeds)):
-        own = fit(fitted.twin_of(index), first, method=METHOD, loss=model.loss, train="per_run", progress=False)
+        # A new cell starts from the middle of those that the network was trained with.
+        new = fitted.twin_of(index).centred()
+        own = fit(new, first, method=METHOD, loss=model.loss, train="per_run", progress=False)
         parts.append(scores_of(own, test, **count))
     stacked = {name: [row for part in parts for row in getattr(part, name)] for name in ("mae", "dtw", "failed")}
     return dataclasses.replace(parts[0], **stacked)
@@ -96,7 +98,7 @@ def calibrate(
                 parts.append(
                     remembered(
                         name,
-                        [*settings, "unseen", index, FOLDS],
+                        [*settings, "unseen", "centred", index, FOLDS],
                         lambda model=model, others=others, these=these: on_unseen(model, others, these, seeds),
                     )
                 )

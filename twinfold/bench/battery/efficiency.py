@@ -55,7 +55,7 @@ def efficiency(
                 made = kept(
                     store,
                     f"battery-efficiency-{name}",
-                    [data, varied, value, count, str(model.method), str(model.loss)],
+                    [data, varied, value, count, str(model.method), str(model.loss), "centred"],
                     lambda model=model, train=train: vars(on_unseen(model, train, these, count)),
                 )
                 found = rows_of("efficiency", "unseen", name, Scores(**made), groups)

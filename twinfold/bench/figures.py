@@ -10,6 +10,7 @@ from twinfold.plot import COLOURS, DASHES, GREY, INK, STYLE, grid_of, matplotlib
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+BEYOND = 1e5  # times the median of a panel: what is larger leaves it
 LEAST = 1e-17  # what is zero on a log axis
 
 
@@ -83,6 +84,8 @@ def curves(
                     axis.fill_between(x, *band, color=style["color"], alpha=0.15, linewidth=0)
             axis.set_xscale("log" if log[0] else "linear")
             axis.set_yscale("log" if log[1] else "linear")
+            if log[1]:
+                _cut_off(axis, [y for _, y in each.values()])
             axis.set_title(title)
             axis.set_xlabel(across)
             axis.set_ylabel(label)
@@ -118,6 +121,15 @@ def scatter(points: Sequence[tuple[str, float, float]], across: str, label: str)
         _few_ticks(axis)
         figure.legend(loc="outside right upper")
     return figure
+
+
+def _cut_off(axis: Any, curves: Sequence[np.ndarray]) -> None:
+    """A seed that diverged to 1e52 leaves the panel at its top, rather than press all the others flat."""
+    values = np.concatenate([np.ravel(y) for y in curves])
+    values = values[np.isfinite(values) & (values > 0)]
+    top = BEYOND * np.median(values) if len(values) else np.inf
+    if values.max(initial=0) > top:
+        axis.set_ylim(top=top)
 
 
 def _few_ticks(axis: Any) -> None:

@@ -60,7 +60,7 @@ class Sweep:
             Picture(
                 f"mae_{horizon}",
                 f"MAE at the {'training' if horizon == 'train' else 'long'} horizon against {self.across}",
-                "Mean over seeds, with its 95 % interval.",
+                "Mean over seeds, with its 95 % interval. A line that leaves its panel goes on to what the table says.",
                 lambda horizon=horizon: self.draw(rows, horizon),
             )
             for horizon in HORIZONS

@@ -176,6 +176,7 @@ def test_divergence_is_flagged_until_reset():
     assert stepper.step(100.0).ok
 
 
+@pytest.mark.slow
 def test_a_projection_that_fails_is_flagged_and_goes_on():
     nowhere = Constraint(lambda x: x @ x + 1)
     stepper = Twin(lambda x: -x, constraint=nowhere, projection=Newton()).stepper(np.ones(2))

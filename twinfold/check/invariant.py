@@ -53,14 +53,15 @@ def holds(subject: Subject) -> list[Finding]:
     if not subject.constrained:
         return []
     found = []
+    equations, conserved, guessed = equation_rows(subject), conserved_rows(subject), unknown_rows(subject)
     for row, series in measured(subject).items():
         if isinstance(series, str):
             words = f"Whether g{row} holds in the data cannot be told: {series}."
             found.append(Finding("invariant", "note", words, {"constraint": row, "told": False}))
-        elif row in equation_rows(subject):
-            found.append(_equation(subject, row, series))
+        elif row in equations:
+            found.append(_equation(row, series, conserved=bool(conserved[row]), guessed=bool(guessed[row])))
         else:
-            found.append(_bound(subject, row, series))
+            found.append(_bound(row, series))
     return found
 
 
@@ -98,8 +99,7 @@ def measured(subject: Subject) -> dict[int, "list[Measured] | str"]:
     return out
 
 
-def _equation(subject: Subject, row: int, series: list[Measured]) -> Finding:
-    conserved = bool(conserved_rows(subject)[row])
+def _equation(row: int, series: list[Measured], *, conserved: bool, guessed: bool) -> Finding:
     relative = np.array([each.excess(conserved) / each.scale for each in series])
     noise = np.array([np.nan_to_num(each.noise) / each.scale for each in series])
     worst = int(np.argmax(relative))
@@ -119,7 +119,6 @@ def _equation(subject: Subject, row: int, series: list[Measured]) -> Finding:
         words = f"{what} holds in the data: nothing beyond noise of {np.median(noise):.2g} of its scale"
         words += f" (and {relative[worst]:.1g})." if relative[worst] > 0 else "."
         return Finding("invariant", "ok", words, detail)
-    guessed = unknown_rows(subject)[row]
     severity: Severity = "problem" if relative[worst] > CONTRADICTED and not guessed else "warning"
     beyond = f", {relative[worst] / noise[worst]:.0f} times what the noise explains" if noise[worst] > 0 else ""
     words = (
@@ -139,7 +138,7 @@ def _equation(subject: Subject, row: int, series: list[Measured]) -> Finding:
     return Finding("invariant", severity, words, detail)
 
 
-def _bound(subject: Subject, row: int, series: list[Measured]) -> Finding:
+def _bound(row: int, series: list[Measured]) -> Finding:
     """A bound: how far the measurements are outside."""
     outside = [np.abs(each.g) - 4 * np.nan_to_num(each.noise) for each in series]
     share = float(np.mean(np.concatenate(outside) > 0))
@@ -164,13 +163,10 @@ def _drift(each: Measured) -> float:
 
 def conserved_rows(subject: Subject) -> np.ndarray:
     """For each constraint whether its level depends on the initial state."""
-    along, twin = subject.along, subject.twin
-    p = twin.parameters(subject.batch.run[along.run[0]])
-    slopes = [
-        jax.jacfwd(lambda x, t=t: twin.constraint.level(t, x, p))(jnp.asarray(x))
-        for t, x in zip(jnp.asarray(along.t[:3]), along.x[:3], strict=True)
-    ]
-    return np.abs(np.nan_to_num(np.stack(slopes))).max(axis=(0, 2)) > 0
+    along = subject.along
+    run = subject.batch.run[jnp.asarray(along.run)]
+    slopes = _level_slopes(subject.twin, run, jnp.asarray(along.t), jnp.asarray(along.x))
+    return np.abs(np.nan_to_num(np.asarray(slopes))).max(axis=(0, 2)) > 0
 
 
 def unknown_rows(subject: Subject) -> np.ndarray:
@@ -192,8 +188,17 @@ def unknown_rows(subject: Subject) -> np.ndarray:
         twin = eqx.combine(moving, fixed)
         return twin.constraint.residual(t, jnp.asarray(along.x[0]), twin.parameters(run), jnp.asarray(along.level[0]))
 
-    slopes = [np.abs(np.asarray(leaf)).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(jax.jacfwd(g)(moving))]
+    leaves = jax.tree.leaves(eqx.filter_jit(jax.jacfwd(g))(moving))
+    slopes = [np.abs(np.asarray(leaf)).reshape(leaf.shape[0], -1) for leaf in leaves]
     return np.any(np.concatenate(slopes, axis=1) > 0, axis=1)
+
+
+@eqx.filter_jit
+def _level_slopes(twin: Twin, run: Array, t: Array, x: Array) -> Array:
+    def at(run: Array, t: Array, x: Array) -> Array:
+        return jax.jacfwd(lambda x: twin.constraint.level(t, x, twin.parameters(run)))(x)
+
+    return jax.vmap(at)(run, t, x)
 
 
 @eqx.filter_jit

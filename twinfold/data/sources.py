@@ -21,6 +21,7 @@ from twinfold.data.table import Fill, check_columns, clock_of, from_frame, numbe
 from twinfold.names import unknown_name
 
 RUN = "run of the row"  # the column of run names in a prepared table
+NOTHING = "nothing measured"  # the output of a table that has none
 ONE = "0"  # the run of a table that is the only one
 ENDINGS = {".csv": "csv", ".csv.gz": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".mat": "mat"}
 Format = Literal["auto", "csv", "parquet", "mat"]
@@ -51,6 +52,7 @@ def load_dataset(
 
     **Arguments:**
 
+    - `outputs` may be empty where there is nothing but inputs, to simulate: each run then has one output, of zeros.
     - `source`: a path or pattern, several of them, a table of pandas, polars or xarray, or a table for each run, by
       name. Paths are CSV, Parquet or MATLAB files, relative to `folder`; `format` says which where the ending does not.
     - `time`, `outputs`, `inputs`, `run`, `group`, `x0`, `fill`, `sort`: as for `twinfold.data.table.from_frame`.
@@ -76,6 +78,12 @@ def load_dataset(
         prepared = [_Table("", "", pandas_module().concat([each.frame for each in prepared], ignore_index=True))]
     parts = [_dataset(table, meaning, fill=fill, sort=sort, gap=gap, pieces=pieces) for table in prepared]
     return Dataset(tuple(run for part in parts for run in part.runs), parts[0].output_names, parts[0].input_names)
+
+
+def columns_of(source: Any, *, time: str, format: Format = "auto", folder: str | os.PathLike[str] = ".") -> set[str]:
+    """The columns that every file or table of a source has."""
+    tables = _tables(source, Path(folder), format, Meaning(time, (), (), "", "", (), {}), several=False)
+    return set.intersection(*({str(column) for column in table.frame.columns} for table in tables))
 
 
 @dataclass(frozen=True)
@@ -282,13 +290,15 @@ def _dataset(
     table: _Table, meaning: Meaning, *, fill: Fill, sort: bool, gap: float | None, pieces: int | None
 ) -> Dataset:
     frame, group = table.frame, meaning.group or None
+    if not meaning.outputs:
+        frame = frame.assign(**{NOTHING: 0.0})
     with _about(table.label):
         if gap is not None or pieces is not None:
             frame, group = cut_runs(frame, time=meaning.time, run=RUN, group=group, gap=gap, pieces=pieces, sort=sort)
         return from_frame(
             frame,
             time=meaning.time,
-            outputs=meaning.outputs,
+            outputs=meaning.outputs or (NOTHING,),
             inputs=meaning.inputs,
             run=RUN,
             x0=meaning.x0 or None,

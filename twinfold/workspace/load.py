@@ -131,16 +131,18 @@ def _contained(path: Path, call: Any) -> Any:
     except SyntaxError as error:
         raise ValueError(f"{path}, line {error.lineno}: {error.msg}.") from None
     except (Exception, SystemExit) as error:
-        raise ValueError(in_user_code(error, path) or f"{path}: {_said(error)}") from None
+        raise ValueError(in_user_code(error) or f"{path}: {_said(error)}") from None
 
 
-def in_user_code(error: BaseException, path: str | Path) -> str | None:
-    """An error with the last line of `path` that led to it; None where none did."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+def in_user_code(error: BaseException) -> str | None:
+    """An error with the last line of the user's system.py that led to it; None where none did."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_globals.get("__name__") == MODULE]
     if not frames:
         return None
-    last = frames[-1]
-    return f"{path}, line {last.lineno}, in {last.name}: {_said(error)}\n    {last.line}"
+    last = traceback.extract_tb(error.__traceback__)
+    name = frames[-1].f_code.co_filename
+    place = [each for each in last if each.filename == name][-1]
+    return f"{name}, line {place.lineno}, in {place.name}: {_said(error)}\n    {place.line}"
 
 
 def _said(error: BaseException) -> str:

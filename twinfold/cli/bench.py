@@ -1,6 +1,5 @@
-"""The command line: argument parsing only; what the commands do is in `twinfold.bench` and `twinfold.data`."""
+"""Commands of the benchmarks: the systems, the demonstration, the experiments."""
 
-import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -9,18 +8,8 @@ from typing import Annotated
 
 import typer
 
-# The factorisations in training are small: threads of the linear algebra library cost more than they bring, most of all
-# where the cores have other work. It reads this when it is loaded, which JAX does when it first needs it.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-app = typer.Typer(
-    name="twinfold",
-    help="Grey-box digital twins that stay on their manifold.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer()
+PANEL = "Benchmarks"
 
 
 def _known_system(name: str) -> str:
@@ -32,26 +21,7 @@ def _known_system(name: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
-def _print_version(wanted: bool) -> bool:
-    if wanted:
-        from twinfold import __version__
-
-        typer.echo(f"twinfold {__version__}")
-        raise typer.Exit
-    return wanted
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def systems() -> None:
     """List the benchmark systems: what is known of each, its equations and its invariants."""
     from rich.console import Console
@@ -67,7 +37,7 @@ def systems() -> None:
             console.print(f"    {line}", markup=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def demo(
     system: Annotated[
         str, typer.Option(callback=_known_system, help="Which system; see `twinfold systems`.")
@@ -142,7 +112,7 @@ def _one_of(known: list[str], what: str) -> Callable[[str], None]:
     return check
 
 
-@app.command()
+@app.command(rich_help_panel=PANEL)
 def bench(
     name: Annotated[str, typer.Argument(help="An experiment; `list` shows them, `all` runs them one after the other.")],
     systems: Annotated[str, typer.Option(help="Systems, separated by commas; all when left out.")] = "",
@@ -212,49 +182,3 @@ def bench(
             console.print("Not finished: the same command with --resume goes on from here.")
             break
     raise typer.Exit(130 if stopped else 0)
-
-
-data = typer.Typer(help="Measurements: get them, check them, list them.", no_args_is_help=True)
-app.add_typer(data, name="data")
-
-
-@data.command("nasa-battery")
-def nasa_battery(
-    source: Annotated[
-        str,
-        typer.Option("--from", metavar="PATH|URL", help="A folder, .zip, .mat, .csv or .parquet, or its address."),
-    ] = "",
-    out: Annotated[Path | None, typer.Option(help="Folder of the files; the cache when left out.")] = None,
-    cells: Annotated[str, typer.Option(help="Cells to show, separated by commas; all when left out.")] = "",
-    flags: Annotated[bool, typer.Option("--flags", help="Show every flagged discharge with its reasons.")] = False,
-    table: Annotated[Path | None, typer.Option(help="Also write a CSV file with a row for each discharge.")] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare every file with its SHA-256 checksum.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first thing that cannot be used.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Download again what is there already.")] = False,
-) -> None:
-    """Get NASA's battery measurements (sets #5 and #11), or show those that are there: cells, discharges, flags.
-
-    An interrupted download goes on when the same command is given again.
-    """
-    from rich.console import Console
-
-    from twinfold.data.nasa.show import Options, run
-
-    options = Options(source, out, tuple(filter(None, cells.split(","))), flags, table, verify, strict, force)
-    try:
-        run(options, Console(highlight=False))
-    except (OSError, ValueError, ImportError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        typer.echo("Interrupted. The same command goes on from here.", err=True)
-        raise typer.Exit(130) from None
-
-
-def main() -> None:
-    """Entry point of the `twinfold` command."""
-    app()
-
-
-if __name__ == "__main__":
-    main()

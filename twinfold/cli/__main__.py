@@ -1,0 +1,6 @@
+"""`python -m twinfold.cli`."""
+
+from twinfold.cli import main
+
+if __name__ == "__main__":
+    main()

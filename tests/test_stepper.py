@@ -58,10 +58,10 @@ def stepped(stepper, ts, w, ys=None):
     return [stepper.step(t, row, None if ys is None else y) for t, row, y in zip(ts, rows, ys or ts, strict=True)]
 
 
-LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("implicit", "residual")]
+LONG = [pytest.param(name, marks=pytest.mark.slow) for name in ("implicit", "residual", "hold")]
 
 
-@pytest.mark.parametrize("name", ["hold", "linear", "projected", *LONG])
+@pytest.mark.parametrize("name", ["linear", "projected", *LONG])
 def test_it_is_simulate_one_sample_at_a_time(name):
     twin, x0, w = TWINS[name]
     whole = twin.simulate(np.array(x0), TS, w)
@@ -89,6 +89,7 @@ def test_a_state_restored_from_json_goes_on_exactly(name):
     assert len(json.dumps(again.state())) < 1.2 * len(text)  # it does not grow
 
 
+@pytest.mark.slow
 def test_float32_is_kept_and_restored_exactly():
     twin, x0, w = TWINS["hold"]
     stepper = twin.stepper(np.array(x0, np.float32))

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from twinfold.export.spec import ExportSpec
-from twinfold.export.step import Step, step_of
+from twinfold.export.step import Step, precision, step_of
 from twinfold.twin import Twin
 
 
@@ -61,7 +61,7 @@ class Reference:
 
 def reference_of(twin: Twin, spec: ExportSpec, *, states: int, horizon: int, dtype: Any = np.float64) -> Reference:
     """The step of a twin and its own results, from `states` states and over `horizon` steps."""
-    with jax.enable_x64(True):
+    with precision(dtype):
         step = step_of(twin, spec, dtype=dtype)
         t, x, w, w_next = _drawn(step, states)
         run_t, run_w = _course(step, horizon)

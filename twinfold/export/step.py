@@ -9,6 +9,7 @@ The steps are those of a rollout: the first has length zero and brings x0 onto t
 finite is not taken over. Learned weights are constants.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,40 @@ class Step:
     @property
     def state_size(self) -> int:
         return len(self.spec.states) + 2 * self.constraints + self.algebraic
+
+    @property
+    def functions(self) -> dict[str, tuple[Callable, dict[str, tuple[int, ...]], list[str]]]:
+        """`init`, `step` and `output`, each with the names and shapes of its arguments and the names of its results."""
+        w, p, state = (len(self.spec.inputs),), (len(self.parameters),), (self.state_size,)
+        return {
+            "init": (self.init, {"t": (), "x0": (len(self.spec.states),), "w": w, "p": p}, ["state", "y", "status"]),
+            "step": (self.step, {"t": (), "w0": w, "w1": w, "p": p, "state": state}, ["state_next", "y", "status"]),
+            "output": (self.output, {"t": (), "w": w, "p": p, "state": state}, ["y"]),
+        }
+
+    def description(self) -> dict[str, Any]:
+        """Everything that a user of the exported functions has to know, for a JSON file beside them."""
+        n, m = len(self.spec.states), self.constraints
+        return {
+            "name": self.spec.name,
+            "dtype": self.dtype.name,
+            "dt": self.spec.dt,
+            "states": list(self.spec.states),
+            "inputs": list(self.spec.inputs),
+            "outputs": list(self.spec.outputs),
+            "units": dict(self.spec.units),
+            "x0": np.asarray(self.spec.x0, float).tolist(),
+            "parameters": dict(zip(self.parameters, self.defaults.tolist(), strict=True)),
+            "state": {"x": [0, n], "level": [n, n + m], "violation": [self.state_size - m, self.state_size]},
+            "state_size": self.state_size,
+            "status": list(MESSAGES),
+            "functions": {name: {k: list(v) for k, v in about[1].items()} for name, about in self.functions.items()},
+        }
+
+
+def precision(dtype: Any) -> contextlib.AbstractContextManager:
+    """JAX in the precision of `dtype`, whatever it is set to."""
+    return jax.enable_x64(np.dtype(dtype) == np.float64)
 
 
 # What a status means: the messages of `RESULTS` in the order of their numbers; the first, of success, is empty.

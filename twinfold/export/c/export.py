@@ -4,7 +4,6 @@ import os
 import tempfile
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from twinfold.atomic import replacing
@@ -13,7 +12,7 @@ from twinfold.export.c.module import source_of
 from twinfold.export.reference import Reference, Run, Steps, difference, reference_of
 from twinfold.export.report import ExportReport
 from twinfold.export.spec import ExportSpec
-from twinfold.export.step import Step, step_of
+from twinfold.export.step import Step, precision, step_of
 from twinfold.twin import Twin
 
 TOLERANCE = 1e-12  # of one step from the same state, relative
@@ -37,7 +36,7 @@ def export_c(
 
     **Raises:** `NotExportable` where the step uses what has no form in C, with the name of the primitive.
     """
-    with jax.enable_x64(True):
+    with precision(np.float64):
         files = write_source(step_of(twin, spec), Path(folder))
     compiler = find_compiler()
     if compiler is None:

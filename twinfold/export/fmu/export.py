@@ -22,7 +22,7 @@ from twinfold.export.fmu.host import Host
 from twinfold.export.reference import Reference, difference, reference_of
 from twinfold.export.report import ExportReport
 from twinfold.export.spec import ExportSpec
-from twinfold.export.step import Step, step_of
+from twinfold.export.step import Step, precision, step_of
 from twinfold.twin import Twin
 
 TOLERANCE = 1e-9  # of a free run, relative
@@ -49,7 +49,7 @@ def export_fmu(
     """
     path = Path(folder) / f"{spec.name}.fmu"
     linear = twin.between == "linear"
-    with jax.enable_x64(True):
+    with precision(np.float64):
         step = step_of(twin, spec)
         source = source_of(step)
     guid = "{" + hashlib.sha256((source.code + repr(spec)).encode()).hexdigest()[:32] + "}"
@@ -130,7 +130,7 @@ def _seen_by_host(reference: Reference, linear: bool) -> np.ndarray:
     states = run.states[:, : len(step.spec.states)]
     if linear:
         return np.hstack([run.y, states])
-    with jax.enable_x64(True):
+    with precision(np.float64):
         outputs = jax.jit(jax.vmap(step.output, (0, 0, None, 0)))(run.t[1:], run.w[:-1], step.defaults, run.states)
     return np.hstack([np.asarray(outputs), states])
 

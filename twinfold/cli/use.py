@@ -68,9 +68,10 @@ def simulate(
             picture_path = out.with_suffix(".png") if plot is None else plot
             save(picture(found[0], fitted), picture_path)
             said.print(f"Picture: {picture_path}", markup=False)
-        for each in found:
-            for note in each.notes:
-                typer.echo(f"Note: {note}", err=True)
+        notes = [note for each in found for note in each.notes]
+        more = f" (and {len(notes) - 1} more like it)" if len(notes) > 1 else ""
+        for note in notes[:1]:
+            typer.echo(f"Note: {note}{more}", err=True)
         raise typer.Exit(BAD if any(each.failed for each in found) else 0)
 
 

@@ -30,8 +30,8 @@ def lines_of(path: Path, info: ModelInfo) -> list[tuple[str, str]]:
             "versions",
             ", ".join(f"{name} {info.versions[name]}" for name in ("twinfold", "jax") if name in info.versions),
         ),
-        ("system.py", f"sha256 {info.system_source_sha256 or 'not known'}"),
-        ("training data", f"sha256 {info.data_fingerprint or 'not known'}"),
+        ("system.py", _fingerprint(info.system_source_sha256)),
+        ("training data", _fingerprint(info.data_fingerprint)),
     ]
 
 
@@ -69,6 +69,10 @@ def show_metrics(metrics: dict[str, Any], console: Console) -> None:
             cells = ["-" if (value := numbers.get(name)) is None else number(value) for name in names]
             table.add_row(model, *cells)
         console.print(table)
+
+
+def _fingerprint(sha256: str) -> str:
+    return f"sha256 {sha256[:16]}..." if sha256 else "not known"
 
 
 def _ranges(names: tuple[str, ...], low: tuple[float, ...], high: tuple[float, ...], units: dict[str, str]) -> str:

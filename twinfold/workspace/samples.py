@@ -9,10 +9,10 @@ FINE = 10  # steps of the truth between two samples
 
 
 def pendulum_rate(x: np.ndarray, push: float) -> np.ndarray:
-    """The pendulum of the template, with the drag and the gravity that a fit has to find."""
+    """The pendulum of the template, with the drag and the mass of 0.8 kg that a fit has to find."""
     place, velocity = x[:2], x[2:]
     drag = -(0.08 + 0.15 * np.linalg.norm(velocity)) * velocity
-    free = np.array([push / 0.8, -9.2]) + drag
+    free = np.array([push / 0.8, -9.81]) + drag
     rod = (free @ place + velocity @ velocity) / (place @ place)
     return np.concatenate([velocity, free - rod * place])
 

@@ -11,13 +11,13 @@ import twinfold as tw
 STATES = ["x", "y", "vx", "vy"]
 UNITS = {"time": "s", "x": "m", "y": "m", "vx": "m/s", "vy": "m/s", "push": "N"}
 
-LENGTH, MASS = 1.2, 0.8  # of the rod [m], of the bob [kg]
+LENGTH, GRAVITY = 1.2, 9.81  # [m], [m/s^2]
 
 
 def physics(t, x, w, p):
     """The physics you trust: gravity, the push, and the rod, which pulls as much as it takes to stay on the circle."""
     place, velocity = x[:2], x[2:]
-    free = jnp.stack([w[0] / MASS, -p["g"]])
+    free = jnp.stack([w[0] / p["mass"], -GRAVITY])
     rod = (free @ place + velocity @ velocity) / (place @ place)
     return jnp.concatenate([velocity, free - rod * place])
 
@@ -43,7 +43,7 @@ def twin() -> tw.Twin:
     drag = tw.MLP(states=[2, 3], adds_to=[2, 3], width=12, depth=1, zero_last=True)
     return tw.Twin(
         field=tw.GreyBox(physics, residual=drag),
-        params={"g": tw.Unknown(9.81, positive=True)},  # the rod has a mass of its own: a little less than 9.81
+        params={"mass": tw.Unknown(1.0, positive=True)},  # [kg]; nobody weighed the bob: a first guess
         observe=position,
         initial=at_rest,
         integrator=tw.RK4(),

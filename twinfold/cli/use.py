@@ -111,7 +111,7 @@ def export(
     sets: Sets = None,
     run_folder: RunFolder = None,
     run: OwnRun = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to; export/ in that of the run.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder; export/ in that of the run.")] = None,
     trust: Trust = False,
 ) -> None:
     """Export one step of the fitted twin, and compare what was written with the twin.

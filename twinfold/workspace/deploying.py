@@ -1,12 +1,10 @@
 """A fitted twin where it is used next: exported with the names and the step of its workspace, or watching a plant."""
 
-import importlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from twinfold.names import unknown_name
 from twinfold.workspace.load import Workspace
 from twinfold.workspace.training import Fitted
 
@@ -14,13 +12,7 @@ if TYPE_CHECKING:
     from twinfold.export.report import ExportReport
     from twinfold.export.spec import ExportSpec
 
-# What a twin can be exported to, and the function that does it.
-KINDS = {
-    "c": ("twinfold.export.c.export", "export_c"),
-    "fmu": ("twinfold.export.fmu.export", "export_fmu"),
-    "onnx": ("twinfold.export.onnx", "export_onnx"),
-    "stablehlo": ("twinfold.export.stablehlo", "export_stablehlo"),
-}
+KINDS = ("c", "fmu", "onnx", "stablehlo")  # what a twin can be exported to
 
 
 def spec_of(workspace: Workspace, fitted: Fitted, *, run: str | None = None) -> "ExportSpec":
@@ -53,16 +45,10 @@ def spec_of(workspace: Workspace, fitted: Fitted, *, run: str | None = None) -> 
 def export_workspace(
     workspace: Workspace, fitted: Fitted, kinds: Sequence[str], folder: Path, *, run: str | None = None
 ) -> "list[ExportReport]":
-    """Export a fitted twin as each of `kinds` (c, fmu, onnx, stablehlo); every export is checked against the twin."""
-    for kind in kinds:
-        if kind not in KINDS:
-            raise ValueError(f"there is no export {unknown_name(kind, KINDS)}")
-    spec = spec_of(workspace, fitted, run=run)
-    reports: list[Any] = []
-    for kind in kinds:
-        module, name = KINDS[kind]
-        reports.append(getattr(importlib.import_module(module), name)(fitted.twin, spec, folder))
-    return reports
+    """Export a fitted twin as each of `kinds`, into folders of these names; each is checked against the twin."""
+    from twinfold.export.exporting import export_twin
+
+    return export_twin(fitted.twin, spec_of(workspace, fitted, run=run), folder, to=kinds)
 
 
 def _identifier(name: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 Law = Callable[[np.ndarray, float], np.ndarray]
-FINE = 10  # steps of the truth between two samples
+FINE = 5  # steps of the truth between two samples
 
 
 def pendulum_rate(x: np.ndarray, push: float) -> np.ndarray:

@@ -1,5 +1,6 @@
 """Trackers beside the plain files of a run: TensorBoard or MLflow, both inside the run folder, neither on a network."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,11 @@ def _mlflow(folder: Path) -> Track:
         raise ImportError('run.track = "mlflow" needs MLflow: pip install twinfold[mlflow].') from None
 
     def track(fit: Fit, metrics: dict[str, Any], config: Config) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what MLflow uses of its own database library is not the user's
+            keep(fit, metrics, config)
+
+    def keep(fit: Fit, metrics: dict[str, Any], config: Config) -> None:
         client = MlflowClient(tracking_uri=f"sqlite:///{(folder / 'mlflow.db').resolve()}")
         known = client.get_experiment_by_name("twinfold")
         where = (folder / "mlflow").resolve().as_uri()

@@ -26,7 +26,7 @@ from twinfold.result import RESULTS
 from twinfold.rollout import cell_step, solved_at
 from twinfold.twin import Twin, check_model
 
-Vector = Float[Array, " size"]
+Vector = Float[Array | np.ndarray, " _"]
 Status = Int[Array, ""]
 
 
@@ -111,7 +111,7 @@ def step_of(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:
     cell, n, m = twin.cell, len(spec.states), constraints
     guess = jax.eval_shape(cell.first_guess, spec.t0, x0, w0 if has_inputs else None, values)
     k = 0 if guess is None else guess.shape[0]
-    dt = np.asarray(spec.dt, dtype)
+    dt = float(spec.dt)
 
     def packed(x: Vector, level: Vector, z: Any, violation: Vector) -> Vector:
         return jnp.concatenate([x, level, *([] if z is None else [z]), violation])
@@ -137,7 +137,7 @@ def step_of(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:
         values, w = rebuild(p), given(w)
         level = cell.constraint.level(t, x0, values)
         z = cell.first_guess(t, x0, w, values)
-        return advanced(t, np.zeros((), dtype), x0, w, w, values, level, z)
+        return advanced(t, 0.0, x0, w, w, values, level, z)
 
     def step(t: Any, w0: Vector, w1: Vector, p: Vector, state: Vector) -> tuple[Vector, Vector, Status]:
         x, level, z = unpacked(state)

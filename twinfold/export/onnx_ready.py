@@ -13,6 +13,8 @@ import numpy as np
 from jax.extend import core
 from jaxtyping import Array, Float
 
+from twinfold.export.c.interpret import own_platform
+
 SWEEPS = 10  # of rotations; they converge quadratically
 
 
@@ -95,8 +97,14 @@ def _scan(equation: Any, operands: list[Any]) -> list[Any]:
     return [*final, *collected]
 
 
+def _platform(equation: Any, operands: list[Any]) -> list[Any]:
+    return [np.int32(own_platform(equation.params["platforms"]))]
+
+
 def _cond(equation: Any, operands: list[Any]) -> list[Any]:
     branches = [ready(branch) for branch in equation.params["branches"]]
+    if not isinstance(operands[0], jax.core.Tracer):
+        return branches[int(np.clip(operands[0], 0, len(branches) - 1))](*operands[1:])
     return list(jax.lax.switch(operands[0], [lambda *args, b=b: tuple(b(*args)) for b in branches], *operands[1:]))
 
 
@@ -137,6 +145,7 @@ _RULES: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     "scan": _scan,
     "cond": _cond,
     "eigh": _eigh,
+    "platform_index": _platform,
     **dict.fromkeys(
         ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat2"), _inlined
     ),

@@ -4,9 +4,12 @@ import keyword
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+
+
+Numbers: TypeAlias = Sequence[float] | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,12 @@ class ExportSpec:
     inputs: Sequence[str]
     outputs: Sequence[str]
     dt: float
-    x0: Sequence[float]
-    w0: Sequence[float] = ()
-    x_low: Sequence[float] = ()
-    x_high: Sequence[float] = ()
-    w_low: Sequence[float] = ()
-    w_high: Sequence[float] = ()
+    x0: Numbers
+    w0: Numbers = ()
+    x_low: Numbers = ()
+    x_high: Numbers = ()
+    w_low: Numbers = ()
+    w_high: Numbers = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     t0: float = 0.0
@@ -47,7 +50,7 @@ class ExportSpec:
             raise ValueError(f"ExportSpec(dt={self.dt}): the step must be positive.")
         if len(self.x0) != len(self.states):
             raise ValueError(f"ExportSpec(x0=...): {len(self.x0)} values for {len(self.states)} states.")
-        if self.w0 and len(self.w0) != len(self.inputs):
+        if len(self.w0) not in (0, len(self.inputs)):
             raise ValueError(f"ExportSpec(w0=...): {len(self.w0)} values for {len(self.inputs)} inputs.")
         for role, count in (("x", len(self.states)), ("w", len(self.inputs))):
             low, high = (np.asarray(getattr(self, f"{role}_{end}"), float) for end in ("low", "high"))

@@ -38,6 +38,12 @@ def elementwise(graph: Graph, op: str, *args: Nodes, dtype: Any = None) -> Nodes
     return graph.elements(out, shape)
 
 
+def along(x: Nodes, axis: int) -> list[Nodes]:
+    """The parts of an array along an axis; arrays too where they have one element each."""
+    moved = np.moveaxis(x, axis, 0)
+    return [moved[k, ...] for k in range(len(moved))]
+
+
 def access(graph: Graph, nodes: Nodes) -> Access:
     """Where a loop over the axes of an array finds its elements; they are put into a buffer where they are in none."""
     flat = nodes.reshape(-1)

@@ -1,13 +1,14 @@
 """Loops, branches and calls: the primitives that have jaxprs of their own."""
 
+import functools
 from typing import Any
 
 import numpy as np
 from jax.extend import core
 
-from twinfold.export.c.arrays import contiguous
+from twinfold.export.c.arrays import contiguous, elementwise
 from twinfold.export.c.graph import Block, Graph, Nodes
-from twinfold.export.c.interpret import evaluate, inner_jaxpr
+from twinfold.export.c.interpret import evaluate, inner_jaxpr, own_platform
 from twinfold.export.c.rules import rule
 from twinfold.export.c.statements import Branch, Put, Repeat, Slot
 
@@ -43,10 +44,17 @@ def _while(graph: Graph, params: Any, dtype: Any, *args: Nodes) -> list[Nodes]:
     outer_test, outer_body, first = list(args[:count]), list(args[count:skip]), list(args[skip:])
 
     def condition(carried: list[Nodes]) -> int:
-        return int(evaluate(graph, test, [*outer_test, *carried])[0])
+        wanted = evaluate(graph, test, [*outer_test, *carried])[0].reshape(-1).tolist()
+        return functools.reduce(lambda a, b: graph.apply("or", a, b), wanted)
 
     def advance(carried: list[Nodes]) -> list[Nodes]:
-        return evaluate(graph, body, [*outer_body, *carried])
+        out = evaluate(graph, body, [*outer_body, *carried])
+        wanted = evaluate(graph, test, [*outer_test, *carried])[0]
+        if wanted.ndim == 0:
+            return out
+        # A loop under vmap goes on until all are done; those that are keep what they have.
+        shaped = (wanted.reshape(wanted.shape + (1,) * (value.ndim - wanted.ndim)) for value in out)
+        return [elementwise(graph, "select", *row) for row in zip(shaped, out, carried, strict=True)]
 
     return _repeat(graph, first, condition, advance, [])
 
@@ -58,7 +66,7 @@ def _scan(graph: Graph, params: Any, dtype: Any, *args: Nodes) -> list[Nodes]:
     outer, first, sequences = list(args[:consts]), list(args[consts:carry]), list(args[carry:])
     results = body.out_avals[params["num_carry"] :]
     if length == 1:
-        out = evaluate(graph, body, [*outer, *first, *(sequence[0] for sequence in sequences)])
+        out = evaluate(graph, body, [*outer, *first, *(sequence[0, ...] for sequence in sequences)])
         return [*out[: params["num_carry"]], *(value[None] for value in out[params["num_carry"] :])]
     stored = [contiguous(graph, sequence) if sequence.size else None for sequence in sequences]
     collected = [graph.buffer(max(length * aval.size, 1), aval.dtype) for aval in results]
@@ -134,6 +142,11 @@ def _repeat(graph: Graph, first: list[Nodes], condition: Any, advance: Any, coll
     ]
     graph.add(Repeat(slots, test, goes_on, body, collected))
     return carried
+
+
+@rule("platform_index")
+def _platform(graph: Graph, params: Any, dtype: np.dtype) -> list[Nodes]:
+    return [np.array(graph.constant(np.asarray(own_platform(params["platforms"]), dtype)))]
 
 
 @rule("cond")

@@ -1,12 +1,12 @@
 """Products, reductions and scans along an axis: in scalars where they are small, else as loops."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from twinfold.export.c.arrays import LARGE, access, computed, elementwise
+from twinfold.export.c.arrays import LARGE, access, along, computed, elementwise
 from twinfold.export.c.graph import Graph, Nodes
+from twinfold.export.c.interpret import NotExportable
 from twinfold.export.c.rules import rule, rule_with
 from twinfold.export.c.statements import Product, Reduction
 
@@ -75,16 +75,22 @@ def _reduce(graph: Graph, params: Any, dtype: np.dtype, x: Nodes, *, op: str) ->
 
 
 def _folded(graph: Graph, op: str, x: Nodes, axis: int) -> Nodes:
-    parts = np.moveaxis(x, axis, 0)
+    parts = along(x, axis)
     result = parts[0]
     for part in parts[1:]:
         result = elementwise(graph, op, result, part)
     return result
 
 
+@rule_with({"unvmap_any": "or", "unvmap_all": "and", "unvmap_max": "max"})
+def _over_all(graph: Graph, params: Any, dtype: np.dtype, x: Nodes, *, op: str) -> list[Nodes]:
+    """What Equinox asks of a whole batch; here there is none."""
+    return [_folded(graph, op, x.reshape(-1), 0)]
+
+
 @rule_with({"cumsum": "add", "cumprod": "mul", "cummax": "max", "cummin": "min"})
 def _cumulative(graph: Graph, params: Any, dtype: np.dtype, x: Nodes, *, op: str) -> list[Nodes]:
-    parts: Sequence[Nodes] = list(np.moveaxis(x, params["axis"], 0))
+    parts = along(x, params["axis"])
     parts = parts[::-1] if params["reverse"] else parts
     results = [parts[0]]
     for part in parts[1:]:
@@ -94,7 +100,7 @@ def _cumulative(graph: Graph, params: Any, dtype: np.dtype, x: Nodes, *, op: str
 
 @rule_with({"argmax": "gt", "argmin": "lt"})
 def _argbest(graph: Graph, params: Any, dtype: np.dtype, x: Nodes, *, op: str) -> list[Nodes]:
-    parts = np.moveaxis(x, params["axes"][0], 0)
+    parts = along(x, params["axes"][0])
     best, place = parts[0], np.broadcast_to(graph.constant(np.asarray(0, dtype)), parts[0].shape)
     for k, part in enumerate(parts[1:], start=1):
         # The first that is not a number wins over all.
@@ -104,3 +110,20 @@ def _argbest(graph: Graph, params: Any, dtype: np.dtype, x: Nodes, *, op: str) -
         here = np.broadcast_to(graph.constant(np.asarray(k, dtype)), place.shape)
         place = elementwise(graph, "select", better, here, place)
     return [place]
+
+
+@rule("sort")
+def _sort(graph: Graph, params: Any, dtype: np.dtype, *args: Nodes) -> list[Nodes]:
+    """By exchanges of neighbours: as many rounds as there are elements."""
+    axis, count = params["dimension"], args[0].shape[params["dimension"]]
+    if params["num_keys"] != 1 or count > LARGE:
+        raise NotExportable(f"export to C: a sort of {count} elements by {params['num_keys']} keys; at most {LARGE} by one.")
+    columns = [along(arg, axis) for arg in args]
+    for start in range(count):
+        for k in range(start % 2, count - 1, 2):
+            exchange = elementwise(graph, "gt", columns[0][k], columns[0][k + 1])
+            for column in columns:
+                low, high = column[k], column[k + 1]
+                column[k] = elementwise(graph, "select", exchange, high, low)
+                column[k + 1] = elementwise(graph, "select", exchange, low, high)
+    return [np.stack(column, axis=axis) for column in columns]

@@ -56,3 +56,9 @@ def inner_jaxpr(params: Any) -> Any:
         if name in params:
             return params[name]
     raise NotExportable(f"export to C: a call without a jaxpr ({', '.join(params)}).")
+
+
+def own_platform(platforms: Any) -> int:
+    """Which of several variants of a computation is meant for a plain processor: its own, or that for all others."""
+    named = [k for k, names in enumerate(platforms) if names is not None and "cpu" in names]
+    return named[0] if named else next(k for k, names in enumerate(platforms) if names is None)

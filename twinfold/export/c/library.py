@@ -100,6 +100,38 @@ static void @eigh(int n, const double *a, double *v, double *w)
     }
 }
 """,
+    "qr": """
+/* a = q r with orthonormal columns in q, by Householder's reflections. */
+static void @qr(int rows, int columns, const double *a, double *q, double *r)
+{
+    double h[rows * columns], v[rows * columns];
+    int i, j, k;
+    for (i = 0; i < rows * columns; i++) { h[i] = a[i]; v[i] = 0; q[i] = i / columns == i % columns; }
+    for (k = 0; k < columns; k++) {
+        double size = 0, norm = 0;
+        for (i = k; i < rows; i++) size += h[i * columns + k] * h[i * columns + k];
+        size = sqrt(size);
+        for (i = k; i < rows; i++) v[i * columns + k] = h[i * columns + k];
+        v[k * columns + k] += h[k * columns + k] < 0 ? -size : size;
+        for (i = k; i < rows; i++) norm += v[i * columns + k] * v[i * columns + k];
+        norm = sqrt(norm);
+        for (i = k; i < rows; i++) v[i * columns + k] = norm > 0 ? v[i * columns + k] / norm : 0;
+        for (j = k; j < columns; j++) {
+            double along = 0;
+            for (i = k; i < rows; i++) along += v[i * columns + k] * h[i * columns + j];
+            for (i = k; i < rows; i++) h[i * columns + j] -= 2 * along * v[i * columns + k];
+        }
+    }
+    for (k = columns - 1; k >= 0; k--)
+        for (j = 0; j < columns; j++) {
+            double along = 0;
+            for (i = k; i < rows; i++) along += v[i * columns + k] * q[i * columns + j];
+            for (i = k; i < rows; i++) q[i * columns + j] -= 2 * along * v[i * columns + k];
+        }
+    for (i = 0; i < columns; i++)
+        for (j = 0; j < columns; j++) r[i * columns + j] = i <= j ? h[i * columns + j] : 0;
+}
+""",
     "cholesky": """
 static void @cholesky(int n, const double *a, double *l)
 {

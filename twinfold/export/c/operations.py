@@ -112,7 +112,7 @@ def simplified(graph: "Graph", op: str, args: Sequence[int], dtype: np.dtype) ->
     return None if rule is None else rule(graph, args, values, dtype)
 
 
-def _is(value: Any, number: float) -> bool:
+def _is(value: Any, number: int) -> bool:
     return value is not None and bool(value == number)
 
 

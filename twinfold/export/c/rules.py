@@ -93,7 +93,7 @@ def _operation(graph: Graph, params: Any, dtype: np.dtype, *args: Nodes, op: str
     return [elementwise(graph, op, *args)]
 
 
-@rule("copy", "copy_p", "stop_gradient", "optimization_barrier", "reduce_precision", "real", "pvary", "device_put")
+@rule("copy", "stop_gradient", "optimization_barrier", "reduce_precision", "real", "nonbatchable")
 def _nothing(graph: Graph, params: Any, dtype: Any, *args: Nodes) -> list[Nodes]:
     return list(args)
 

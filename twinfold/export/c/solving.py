@@ -6,6 +6,7 @@ import numpy as np
 
 from twinfold.export.c.arrays import contiguous
 from twinfold.export.c.graph import Graph, Nodes
+from twinfold.export.c.interpret import NotExportable
 from twinfold.export.c.rules import rule
 from twinfold.export.c.statements import Call
 
@@ -31,6 +32,14 @@ def _eigh(graph: Graph, params: Any, dtype: np.dtype, x: Nodes) -> list[Nodes]:
     stored = lower if params["lower"] else lower.T
     x = np.where(stored, x, np.swapaxes(x, -1, -2))
     return _batched(graph, x, "eigh", (n,), [(n, n), (n,)], [dtype, dtype])
+
+
+@rule("qr")
+def _qr(graph: Graph, params: Any, dtype: np.dtype, x: Nodes) -> list[Nodes]:
+    rows, columns = x.shape[-2:]
+    if params["full_matrices"] and rows != columns or params.get("pivoting") or rows < columns:
+        raise NotExportable("export to C: a QR factorisation with more columns than rows, pivots or a full Q.")
+    return _batched(graph, x, "qr", (rows, columns), [(rows, columns), (columns, columns)], [dtype, dtype])
 
 
 @rule("cholesky")

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from twinfold.export.c.arrays import along
 from twinfold.export.c.graph import Graph, Nodes
 from twinfold.export.c.rules import rule
 
@@ -59,7 +60,7 @@ def _stack(graph: Graph, params: Any, dtype: Any, *args: Nodes) -> list[Nodes]:
 
 @rule("unstack")
 def _unstack(graph: Graph, params: Any, dtype: Any, x: Nodes) -> list[Nodes]:
-    return list(np.moveaxis(x, params["axis"], 0))
+    return along(x, params["axis"])
 
 
 @rule("split")
@@ -79,6 +80,11 @@ def _pad(graph: Graph, params: Any, dtype: Any, x: Nodes, value: Nodes) -> list[
         cut = slice(max(-low, 0), grown.shape[axis] - max(-high, 0))
         x = grown[(slice(None),) * axis + (cut,)]
     return [x]
+
+
+@rule("tile")
+def _tile(graph: Graph, params: Any, dtype: Any, x: Nodes) -> list[Nodes]:
+    return [np.tile(x, params["reps"])]
 
 
 @rule("iota")

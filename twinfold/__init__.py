@@ -2,6 +2,8 @@
 
 from twinfold._version import __version__
 from twinfold.cell import Cell
+from twinfold.check.examine import examine
+from twinfold.check.finding import Examination, Finding
 from twinfold.constraint.base import AbstractConstraint, Conserved, Constraint, Stack, Unconstrained
 from twinfold.constraint.bounds import Bounds
 from twinfold.constraint.hidden import WithHidden, constraint_of, hidden
@@ -9,9 +11,12 @@ from twinfold.constraint.index import dae_index, index_of
 from twinfold.data.batch import Batch
 from twinfold.data.dataset import Dataset
 from twinfold.data.run import Run
+from twinfold.data.sources import load_dataset
 from twinfold.evaluate.floor import floor_of
 from twinfold.evaluate.metrics import Evaluation, evaluate, measure
 from twinfold.evaluate.predict import Predictions, predict
+from twinfold.export.exporting import export_twin
+from twinfold.export.spec import ExportSpec
 from twinfold.field.boxes import BlackBox, GreyBox
 from twinfold.field.friction import Friction
 from twinfold.field.implicit import Implicit
@@ -26,7 +31,9 @@ from twinfold.integrate.diffrax_step import DiffraxStep
 from twinfold.integrate.explicit import RK4, Euler, ExplicitRungeKutta, Heun, Midpoint
 from twinfold.integrate.radau import Radau
 from twinfold.integrate.rattle import Rattle
+from twinfold.model_file import ModelInfo, load_model, read_info, save_model
 from twinfold.models import hrpinn, node, phrpinn, pnode
+from twinfold.monitor.watch import watch
 from twinfold.precision import enable_x64
 from twinfold.project.adaptive import Adaptive
 from twinfold.project.base import AbstractProjection, Correction, NoProjection
@@ -36,8 +43,10 @@ from twinfold.project.sparse import Sparse
 from twinfold.project.suited import suited_projection
 from twinfold.project.tangent import Tangent
 from twinfold.projected import Projected
+from twinfold.report.write import write_twin_report
 from twinfold.result import RESULTS
 from twinfold.rollout import Trajectory, rollout
+from twinfold.stepper import Stepped, Stepper
 from twinfold.train.fit import Fit, fit
 from twinfold.train.gradient import Adam, Gradient
 from twinfold.train.levenberg import LevenbergMarquardt
@@ -67,7 +76,10 @@ __all__ = [
     "DiffraxStep",
     "Euler",
     "Evaluation",
+    "Examination",
     "ExplicitRungeKutta",
+    "ExportSpec",
+    "Finding",
     "Fit",
     "Friction",
     "Frozen",
@@ -79,6 +91,7 @@ __all__ = [
     "LevenbergMarquardt",
     "Loss",
     "Midpoint",
+    "ModelInfo",
     "Multibody",
     "Network",
     "Newton",
@@ -94,6 +107,8 @@ __all__ = [
     "SimulationError",
     "Sparse",
     "Stack",
+    "Stepped",
+    "Stepper",
     "Tangent",
     "Trajectory",
     "Twin",
@@ -107,16 +122,24 @@ __all__ = [
     "default_methods",
     "enable_x64",
     "evaluate",
+    "examine",
+    "export_twin",
     "fit",
     "floor_of",
     "hidden",
     "hrpinn",
     "index_of",
+    "load_dataset",
+    "load_model",
     "measure",
     "node",
     "phrpinn",
     "pnode",
     "predict",
+    "read_info",
     "rollout",
+    "save_model",
     "suited_projection",
+    "watch",
+    "write_twin_report",
 ]

@@ -109,7 +109,7 @@ def test_from_an_empty_folder_to_an_fmu(template, noise, tmp_path):
 def test_a_fit_that_is_killed_goes_on_with_the_same_command(tmp_path):
     twinfold(tmp_path, "new", "drive", "--template", "motor")
     folder = tmp_path / "drive"
-    command = ["fit", "--quiet", "--set", "fit.adam=60000", "--set", "fit.levenberg=0"]
+    command = ["fit", "--quiet", "--set", "fit.adam=15000", "--set", "fit.levenberg=0"]
     running = subprocess.Popen([sys.executable, "-m", "twinfold", *command], cwd=folder, stdout=subprocess.DEVNULL)
     checkpoint = folder / "runs" / "first" / "fit.npz"
     limit = time.monotonic() + 600

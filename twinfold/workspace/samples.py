@@ -27,7 +27,7 @@ def motor_rate(x: np.ndarray, voltage: float) -> np.ndarray:
 def tank_rate(x: np.ndarray, pump: float) -> np.ndarray:
     """The tanks of the template; an outlet that is half open above 0.15 m, and a valve of 1.4e-3."""
     head = x[0] - x[1]
-    between = 1.4e-3 * head / np.sqrt(np.sqrt(head**2 + 1e-6))
+    between = 1.4e-3 * head / np.sqrt(np.sqrt(head**2 + 1e-4))
     level = max(x[1], 0.0)
     outlet = 6e-4 * np.sqrt(level + 1e-6) * (1 + 0.8 / (1 + np.exp(-(level - 0.15) / 0.02)))
     return np.array([(1e-3 * pump - between) / 0.05, (between - outlet) / 0.04])

@@ -17,7 +17,7 @@ AREA1, AREA2 = 0.05, 0.04  # [m^2]
 def physics(t, x, w, p):
     """The physics you trust: the pump fills the first tank, which runs into the second; its outlet is left out."""
     head = x[0] - x[1]
-    between = p["valve"] * head / jnp.sqrt(jnp.sqrt(head**2 + 1e-6))  # sign(head) sqrt(|head|), smooth at zero
+    between = p["valve"] * head / jnp.sqrt(jnp.sqrt(head**2 + 1e-4))  # sign(head) sqrt(|head|), smooth at zero
     return jnp.stack([(1e-3 * w[0] - between) / AREA1, between / AREA2])
 
 

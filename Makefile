@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow check bench format clean
+.PHONY: demo test test-slow check docs bench format clean
 
 demo: $(VENV)/.run
 	$(BIN)/twinfold demo $(ARGS)
@@ -21,6 +21,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(MAKE) docs
+
+# The theme tells of its own future at every build; links, anchors and names that lead nowhere are errors.
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -43,6 +48,10 @@ $(VENV)/.run: pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.dev: $(VENV)/.run
 	$(PIP) install --group dev
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) install --group docs
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.run

@@ -47,7 +47,7 @@ def nearest():
         axes.annotate("", found[name], np.asarray(start), arrowprops={"arrowstyle": "->", "color": color, "lw": 1.5})
         axes.plot(*found[name], "o", color=color, ms=6)
     axes.plot(*start, "o", color="black", ms=6)
-    axes.annotate("predicted", np.asarray(start), np.asarray(start) + [0.06, 0.0])
+    axes.annotate("predicted", np.asarray(start), (2.06, 1.35))
     axes.annotate("fast: onto the linearised g, a little off the curve", found["fast"], (-0.5, 1.30), color=RED)
     axes.annotate("robust: the nearest point", found["robust"], (0.1, 0.45), color=BLUE)
     axes.set(aspect="equal", xlim=(-0.6, 3.1), ylim=(-0.35, 1.55), xticks=[], yticks=[])

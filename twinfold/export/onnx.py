@@ -95,8 +95,8 @@ def _converted(step: Step, name: str) -> bytes:
                 )
             except (NotImplementedError, KeyError, TypeError, ValueError) as error:
                 raise NotExportable(
-                    f"export to ONNX: the step could not be converted ({type(error).__name__}: {error}). C and StableHLO "
-                    "have more; or use `projection=Tangent()`, fewer than 9 constraints, and an explicit integrator."
+                    f"export to ONNX: the step was not converted ({type(error).__name__}: {error}). C and StableHLO "
+                    "have more; or use `projection=Tangent()`, fewer than 9 constraints, an explicit integrator."
                 ) from error
     return model.SerializeToString()
 

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.extend import core
 from jaxtyping import Array, Float
 
@@ -27,16 +28,13 @@ def ready(closed: Any) -> Callable[..., list[Any]]:
         for equation in _used(jaxpr):
             operands = [atom.val if isinstance(atom, core.Literal) else known[atom] for atom in equation.invars]
             rule = _RULES.get(equation.primitive.name, _bound)
-            if any(isinstance(operand, jax.core.Tracer) for operand in operands):
+            if any(isinstance(operand, Tracer) for operand in operands):
                 results = rule(equation, operands)
             else:  # nothing but constants: computed now, rather than in every step
                 with jax.ensure_compile_time_eval():
                     results = rule(equation, operands)
             known.update(zip(equation.outvars, results, strict=True))
-        return [
-            jnp.asarray(atom.val, atom.aval.dtype) if isinstance(atom, core.Literal) else known[atom]
-            for atom in jaxpr.outvars
-        ]
+        return [jnp.asarray(atom.val) if isinstance(atom, core.Literal) else known[atom] for atom in jaxpr.outvars]
 
     return run
 
@@ -103,7 +101,7 @@ def _platform(equation: Any, operands: list[Any]) -> list[Any]:
 
 def _cond(equation: Any, operands: list[Any]) -> list[Any]:
     branches = [ready(branch) for branch in equation.params["branches"]]
-    if not isinstance(operands[0], jax.core.Tracer):
+    if not isinstance(operands[0], Tracer):
         return branches[int(np.clip(operands[0], 0, len(branches) - 1))](*operands[1:])
     return list(jax.lax.switch(operands[0], [lambda *args, b=b: tuple(b(*args)) for b in branches], *operands[1:]))
 
@@ -147,6 +145,7 @@ _RULES: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     "eigh": _eigh,
     "platform_index": _platform,
     **dict.fromkeys(
-        ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat2"), _inlined
+        ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat2"),
+        _inlined,
     ),
 }

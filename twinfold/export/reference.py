@@ -80,7 +80,7 @@ def reference_of(twin: Twin, spec: ExportSpec, *, states: int, horizon: int, dty
         given = (np.append(t, run_t[:-1]), np.vstack([w, run_w[:-1]]), np.vstack([w_next, run_w[1:]]))
         samples = (*(value.astype(step.dtype) for value in given), np.vstack([state, held]), follows)
         single, free = zip(*(np.split(value, [len(t)]) for value in _advanced(step, *samples)), strict=True)
-    steps = Steps(t, w, w_next, state, *single, int((~good).sum()))
+    steps = Steps(t, w, w_next, state, *single, left_out=int((~good).sum()))
     return Reference(step, steps, Run(run_t, run_w, first[-1], first_y[-1], *free))
 
 

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-
-Numbers: TypeAlias = Sequence[float] | np.ndarray
+Numbers: TypeAlias = Sequence[float | int] | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class ExportSpec:
     states: Sequence[str]
     inputs: Sequence[str]
     outputs: Sequence[str]
-    dt: float
+    dt: float | int
     x0: Numbers
     w0: Numbers = ()
     x_low: Numbers = ()
@@ -41,7 +40,7 @@ class ExportSpec:
     w_high: Numbers = ()
     parameters: Mapping[str, Any] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
-    t0: float = 0.0
+    t0: float | int = 0.0
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", self.name) or keyword.iskeyword(self.name):

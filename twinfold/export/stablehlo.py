@@ -91,11 +91,12 @@ def load_stablehlo(path: str | os.PathLike) -> LoadedStep:
             f"{path.name}: the step was exported in float64, and JAX runs in float32 here. Call "
             "`twinfold.enable_x64()` (or set JAX_ENABLE_X64=1) before the first array is made, or export in float32."
         )
-    functions = []
-    for name in ("init", "step", "output"):
+
+    def loaded(name: str) -> Callable:
         data = (path.parent / f"{about['name']}_{name}.stablehlo").read_bytes()
-        functions.append(jax.export.deserialize(bytearray(data)).call)
-    return LoadedStep(*functions, about)
+        return jax.export.deserialize(bytearray(data)).call
+
+    return LoadedStep(loaded("init"), loaded("step"), loaded("output"), about)
 
 
 def _exported(fn: Callable, arguments: list[Any], platforms: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:

@@ -12,7 +12,7 @@ finite is not taken over. Learned weights are constants.
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -26,8 +26,8 @@ from twinfold.result import RESULTS
 from twinfold.rollout import cell_step, solved_at
 from twinfold.twin import Twin, check_model
 
-Vector = Float[Array | np.ndarray, " _"]
-Status = Int[Array, ""]
+Vector: TypeAlias = Float[Array | np.ndarray, " _"]
+Status: TypeAlias = Int[Array, ""]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def step_of(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:
     """The step of a twin; a `ValueError` that names what does not fit. Call it with float64 switched on for float64."""
     if twin.trajectory is not None:
         raise ValueError(
-            "export: this twin's state is a function of time (`trajectory=`), not a sequence of steps; there is no step "
+            "export: this twin's state is a function of time (`trajectory=`), not a sequence of steps: there is none "
             "to export. Call the function itself, or fit a twin that is integrated."
         )
     dtype = np.dtype(dtype)
@@ -116,10 +116,10 @@ def step_of(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:
     def packed(x: Vector, level: Vector, z: Any, violation: Vector) -> Vector:
         return jnp.concatenate([x, level, *([] if z is None else [z]), violation])
 
-    def unpacked(state: Vector) -> tuple[Vector, Vector, Any]:
+    def unpacked(state: Vector) -> tuple[Any, Any, Any]:
         return state[:n], state[n : n + m], state[n + m : n + m + k] if k else None
 
-    def advanced(t: Any, length: Any, x: Vector, w: Any, w1: Any, p: Any, level: Vector, z: Any) -> tuple:
+    def advanced(t: Any, length: float, x: Any, w: Any, w1: Any, p: Any, level: Any, z: Any) -> tuple:
         out = cell_step(cell, t, length, x, w, w1, p, level, z)
         z1, result = solved_at(cell, t + length, out, w1, p, z)
         fine = jnp.all(jnp.isfinite(out.x)) & (True if z1 is None else jnp.all(jnp.isfinite(z1)))
@@ -133,7 +133,7 @@ def step_of(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:
     def given(w: Vector) -> Any:
         return w if has_inputs else None
 
-    def init(t: Any, x0: Vector, w: Vector, p: Vector) -> tuple[Vector, Vector, Status]:
+    def init(t: Any, x0: Any, w: Vector, p: Vector) -> tuple[Vector, Vector, Status]:
         values, w = rebuild(p), given(w)
         level = cell.constraint.level(t, x0, values)
         z = cell.first_guess(t, x0, w, values)

@@ -73,11 +73,11 @@ def contiguous(graph: Graph, nodes: Nodes) -> int:
     if numbers is not None:
         return graph.table(numbers)
     flat = nodes.reshape(-1)
-    places = [graph.nodes[node].note if graph.nodes[node].op == "element" else None for node in flat.tolist()]
-    first = places[0]
-    if first is not None and graph.buffers[first[0]].size == flat.size:
-        if places == [(first[0], k) for k in range(flat.size)]:
-            return first[0]
+    found = [graph.nodes[node] for node in flat.tolist()]
+    if all(node.op == "element" for node in found):
+        buffer = found[0].note[0]
+        if [node.note for node in found] == [(buffer, k) for k in range(graph.buffers[buffer].size)]:
+            return buffer
     return filled(graph, nodes)
 
 
@@ -90,16 +90,14 @@ def filled(graph: Graph, nodes: Nodes) -> int:
 
 
 def _affine(graph: Graph, nodes: Nodes) -> Access | None:
-    places = [
-        graph.nodes[node].note if graph.nodes[node].op == "element" else None for node in nodes.reshape(-1).tolist()
-    ]
-    if any(place is None or place[0] != places[0][0] for place in places):
+    found = [graph.nodes[node] for node in nodes.reshape(-1).tolist()]
+    if any(node.op != "element" or node.note[0] != found[0].note[0] for node in found):
         return None
-    positions = np.array([place[1] for place in places]).reshape(nodes.shape)
+    positions = np.array([node.note[1] for node in found]).reshape(nodes.shape)
     corner = (0,) * nodes.ndim
     offset, strides, expected = int(positions[corner]), [], np.zeros(nodes.shape, int)
     for axis, size in enumerate(nodes.shape):
         step = int(positions[tuple(int(k == axis) for k in range(nodes.ndim))]) - offset if size > 1 else 0
         strides.append(step)
         expected = expected + step * np.arange(size).reshape([-1 if k == axis else 1 for k in range(nodes.ndim)])
-    return Access(places[0][0], None, offset, tuple(strides)) if (positions == offset + expected).all() else None
+    return Access(found[0].note[0], None, offset, tuple(strides)) if (positions == offset + expected).all() else None

@@ -117,7 +117,9 @@ def _sort(graph: Graph, params: Any, dtype: np.dtype, *args: Nodes) -> list[Node
     """By exchanges of neighbours: as many rounds as there are elements."""
     axis, count = params["dimension"], args[0].shape[params["dimension"]]
     if params["num_keys"] != 1 or count > LARGE:
-        raise NotExportable(f"export to C: a sort of {count} elements by {params['num_keys']} keys; at most {LARGE} by one.")
+        raise NotExportable(
+            f"export to C: a sort of {count} elements by {params['num_keys']} keys; at most {LARGE} by one."
+        )
     columns = [along(arg, axis) for arg in args]
     for start in range(count):
         for k in range(start % 2, count - 1, 2):

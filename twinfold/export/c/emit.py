@@ -22,8 +22,12 @@ from twinfold.export.c.statements import (
     row_major,
 )
 
-C_TYPES = {"float64": "double", "float32": "float", "bool": "int", "int32": "int32_t", "int64": "int64_t",
-           "uint32": "uint32_t", "uint64": "uint64_t", "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t"}  # fmt: skip
+C_TYPES = {
+    "float64": "double",
+    "float32": "float",
+    "bool": "int",
+    **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
 COUNTERS = "ijklmnopq"
 
 
@@ -253,8 +257,8 @@ def _change(out: Writer, statement: Change) -> None:
     for position, when, value, op in statement.writes:
         place = f"{name}[{out.name(position)}]"
         text = out.name(value) if op == "set" else out.operation(op, [place, out.name(value)], dtype, dtype)
-        sure = when is None or out.graph.value(when)
-        out.line(f"{place} = {text};" if sure else f"if ({out.name(when)}) {place} = {text};")
+        guard = "" if when is None else f"if ({out.name(when)}) "
+        out.line(f"{guard}{place} = {text};")
 
 
 def _put(out: Writer, statement: Put) -> None:

@@ -26,7 +26,7 @@ def _dynamic_slice(graph: Graph, params: Any, dtype: np.dtype, x: Nodes, *start:
 def _dynamic_update_slice(graph: Graph, params: Any, dtype: np.dtype, x: Nodes, v: Nodes, *start: Nodes) -> list[Nodes]:
     corner = [_within(graph, int(s), n - size) for s, n, size in zip(start, x.shape, v.shape, strict=True)]
     shifts = np.ndindex(*v.shape)
-    writes = [(_position(graph, x.shape, corner, shift), None, int(v[shift]), "set") for shift in shifts]
+    writes: list[Write] = [(_position(graph, x.shape, corner, shift), None, int(v[shift]), "set") for shift in shifts]
     return [_changed(graph, x, writes)]
 
 
@@ -128,7 +128,9 @@ def _picked(graph: Graph, x: Nodes, position: int) -> int:
 def _changed(graph: Graph, x: Nodes, writes: list[Write]) -> Nodes:
     """`x` with these elements written: other nodes where all positions are known, else a changed copy in memory."""
     known = [(graph.value(place), None if when is None else graph.value(when)) for place, when, _, _ in writes]
-    if all(place is not None and (w[1] is None or sure is not None) for (place, sure), w in zip(known, writes)):
+    if all(
+        place is not None and (w[1] is None or sure is not None) for (place, sure), w in zip(known, writes, strict=True)
+    ):
         flat = x.reshape(-1).copy()
         for (place, sure), (_, _, value, op) in zip(known, writes, strict=True):
             if sure is None or sure:

@@ -14,6 +14,7 @@ _REFUSED = {
     "io_callback": "it calls Python (`io_callback`): take it out of the model",
     "random_bits": "it draws random numbers: a step has to be the same each time",
     "threefry2x32": "it draws random numbers: a step has to be the same each time",
+    "maybe_set": "it belongs to a Diffrax solver: use one of twinfold's own integrators (`RK4()`, `Radau()`, ...)",
     "custom_root": "it solves equations by `jax.lax.custom_root`: use `Implicit` or `Newton()`",
 }
 
@@ -31,7 +32,7 @@ def evaluate(graph: Graph, closed: Any, args: list[Nodes]) -> list[Nodes]:
 
     def nodes(atom: Any) -> Nodes:
         if isinstance(atom, core.Literal):
-            return graph.constants(np.asarray(atom.val, dtype=atom.aval.dtype))
+            return graph.constants(np.asarray(atom.val, dtype=getattr(atom.aval, "dtype", None)))
         return known[atom]
 
     for equation in jaxpr.eqns:

@@ -73,7 +73,7 @@ def source_of(step: Step) -> Source:
     """C99 for `step`; a `NotExportable` that names the primitive where something has no rule."""
     file, spec, name = _File(step), step.spec, step.spec.name
     real = c_type(step.dtype)
-    n, d, k, p, s = len(spec.states), len(spec.inputs), len(spec.outputs), len(step.parameters), step.state_size
+    n, d, p, s = len(spec.states), len(spec.inputs), len(step.parameters), step.state_size
     default = f"if (!p) p = {name}_default_parameters;"
 
     def stored(results: list[Nodes], out: Writer) -> None:

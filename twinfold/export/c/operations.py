@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operation:
-    """`text` in C, with {0}, {1}, ... for the operands and {f} for the `f` of single precision; its cost in additions."""
+    """`text` in C, with {0}, {1}, ... for the operands and {f} for the `f` of single precision; `cost` in additions."""
 
     text: str
     known: Callable[..., Any]
@@ -156,7 +156,7 @@ def _inverted(op: str) -> Callable[..., int | None]:
 
 
 def _and(graph: "Graph", args: Sequence[int], values: Sequence[Any], dtype: np.dtype) -> int | None:
-    if dtype != bool:
+    if dtype.kind != "b":
         return None
     for value, this, other in ((values[0], *args), (values[1], *reversed(args))):
         if value is not None:
@@ -165,7 +165,7 @@ def _and(graph: "Graph", args: Sequence[int], values: Sequence[Any], dtype: np.d
 
 
 def _or(graph: "Graph", args: Sequence[int], values: Sequence[Any], dtype: np.dtype) -> int | None:
-    if dtype != bool:
+    if dtype.kind != "b":
         return None
     for value, this, other in ((values[0], *args), (values[1], *reversed(args))):
         if value is not None:
@@ -179,7 +179,7 @@ def _select(graph: "Graph", args: Sequence[int], values: Sequence[Any], dtype: n
         return first if values[0] else second
     if first == second:
         return first
-    if dtype == bool and values[1] is not None and values[2] is not None:
+    if dtype.kind == "b" and values[1] is not None and values[2] is not None:
         return which if values[1] else graph.apply("not", which)
     if graph.nodes[which].op == "not":
         return graph.apply("select", graph.nodes[which].args[0], second, first, dtype=dtype)

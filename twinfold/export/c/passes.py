@@ -1,4 +1,4 @@
-"""What is done to the statements before they are written: drop what nobody reads, and do not compute what is not chosen.
+"""What is done to the statements before they are written: drop what nobody reads, do not compute what is not chosen.
 
 A `jnp.where` computes both sides, on an accelerator at no cost. Here a side that takes some work is computed inside an
 `if`: of the four iterations that a projection has in store, those after convergence cost one comparison each.

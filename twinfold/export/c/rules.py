@@ -115,7 +115,7 @@ def _round(graph: Graph, params: Any, dtype: np.dtype, x: Nodes) -> list[Nodes]:
 
 @rule("not")
 def _not(graph: Graph, params: Any, dtype: np.dtype, x: Nodes) -> list[Nodes]:
-    return [elementwise(graph, "not" if dtype == bool else "complement", x)]
+    return [elementwise(graph, "not" if dtype.kind == "b" else "complement", x)]
 
 
 @rule("square")
@@ -160,7 +160,9 @@ def _select_n(graph: Graph, params: Any, dtype: np.dtype, which: Nodes, *cases: 
 
 @rule("convert_element_type")
 def _convert(graph: Graph, params: Any, dtype: np.dtype, x: Nodes) -> list[Nodes]:
-    return [elementwise(graph, "truth", x) if dtype == bool and not _all_truths(graph, x) else _cast(graph, x, dtype)]
+    if dtype.kind == "b" and not _all_truths(graph, x):
+        return [elementwise(graph, "truth", x)]
+    return [_cast(graph, x, dtype)]
 
 
 def _cast(graph: Graph, x: Nodes, dtype: np.dtype) -> Nodes:

@@ -37,7 +37,7 @@ def _eigh(graph: Graph, params: Any, dtype: np.dtype, x: Nodes) -> list[Nodes]:
 @rule("qr")
 def _qr(graph: Graph, params: Any, dtype: np.dtype, x: Nodes) -> list[Nodes]:
     rows, columns = x.shape[-2:]
-    if params["full_matrices"] and rows != columns or params.get("pivoting") or rows < columns:
+    if (params["full_matrices"] and rows != columns) or params.get("pivoting") or rows < columns:
         raise NotExportable("export to C: a QR factorisation with more columns than rows, pivots or a full Q.")
     return _batched(graph, x, "qr", (rows, columns), [(rows, columns), (columns, columns)], [dtype, dtype])
 

@@ -91,7 +91,13 @@ def description_of(step: Step, variables: list[Variable], guid: str, *, linear: 
 
 
 def _line(variable: Variable) -> str:
-    initial = "" if variable.causality == "input" else ' initial="exact"' if variable.start is not None else ' initial="calculated"'
+    initial = (
+        ""
+        if variable.causality == "input"
+        else ' initial="exact"'
+        if variable.start is not None
+        else ' initial="calculated"'
+    )
     head = (
         f'    <ScalarVariable name={quoteattr(variable.name)} valueReference="{variable.reference}" '
         f'causality="{variable.causality}" variability="{variable.variability}"{initial} '

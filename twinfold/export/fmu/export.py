@@ -9,6 +9,7 @@ import zipfile
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -82,7 +83,9 @@ def export_fmu(
         held = np.repeat(run.w[:1], len(run.w), axis=0)
         rows = _run_by_host(library, guid, reference, held, False) if linear else rows
     words = [f"FMU: {path.name}, {path.stat().st_size} bytes, binary for {folder_name}."]
-    words.append(f"FMU: loaded by a plain host, it differs from the twin by at most {drift:.1e} over {run.length} steps.")
+    words.append(
+        f"FMU: loaded by a plain host, it differs from the twin by at most {drift:.1e} over {run.length} steps."
+    )
     if find_spec("fmpy") is None:
         words.append("FMU: FMPy is not installed (pip install 'twinfold[fmu]'): its validation was not run.")
         problems: list[str] = []
@@ -91,7 +94,9 @@ def export_fmu(
         other = drift + _off(reference, seen, rows) if seen is not None else 0.0
         drift = max(drift, other)
         words.append(f"FMU: FMPy finds {'no problem' if not problems else '; '.join(problems)}.")
-        words.append(f"FMU: simulated by FMPy, it differs from the twin by at most {other:.1e} ({TOLERANCE:.0e} allowed).")
+        words.append(
+            f"FMU: simulated by FMPy, it differs from the twin by at most {other:.1e} ({TOLERANCE:.0e} allowed)."
+        )
     passed = drift <= TOLERANCE and not problems
     if not passed:
         words.append("FMU: the check FAILED.")
@@ -172,12 +177,13 @@ def _run_by_fmpy(
     kinds = [("time", float), *((name, float) for name in spec.inputs)]
     signals = np.array([(t, *row) for t, row in zip(run.t, w, strict=True)], dtype=kinds)
     shown = [variable.name for variable in variables[inputs : inputs + len(spec.outputs) + len(spec.states)]]
+    given: dict[str, Any] = {"input": signals} if inputs else {}
     result = simulate_fmu(
         str(path),
         start_time=float(run.t[0]),
         stop_time=float(run.t[count]),
         output_interval=spec.dt,
-        input=signals if inputs else None,
         output=shown,
+        **given,
     )
     return problems, np.array([[row[name] for name in shown] for row in result])[1:]

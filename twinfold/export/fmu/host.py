@@ -34,7 +34,8 @@ class Host:
         self._library = ctypes.CDLL(str(library))
         for name in ("fmi2Instantiate", "fmi2FreeInstance"):
             getattr(self._library, name).restype = ctypes.c_void_p
-        logger = _LOGGER(lambda _, name, status, category, text, first: self.heard.append((first or text).decode()))
+        # The slave's messages come as "%s" and a text.
+        logger = _LOGGER(lambda _, name, status, category, form, text: self.heard.append(text.decode()))
         # Without functions for memory the slave takes those of C; all is kept as long as the slave may call it.
         self._callbacks = _Callbacks(logger, _ALLOCATE(), _FREE(), None, None)
         self._slave = ctypes.c_void_p(

@@ -147,7 +147,8 @@ def square_waves(
             continue
         model: Model = MODELS[name]
         tell(f"battery transfer: {name}, square waves")
-        settings = [runs_of([pair.first for pair in [*others, *these]]).fingerprint(), seeds, str(model.loss)]
+        data = runs_of([pair.first for pair in [*others, *these]]).fingerprint()
+        settings = [data, seeds, str(model.method), str(model.loss), "centred"]
         with unless_left(store):
             made = kept(
                 store,

@@ -1,6 +1,7 @@
 """Commands from nothing to a fitted twin: new, check, fit, evaluate."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -73,7 +74,8 @@ def check(
         place = workspace.folder / "check" if out is None else out
         for name, figure in found.figures.items():
             place.mkdir(parents=True, exist_ok=True)
-            save(figure, place / f"{name}.png")
+            plain = re.sub(r"[^\w.-]+", "_", name)  # a figure of a run has its name, which may be any
+            save(figure, place / f"{plain}.png")
         if found.figures and not as_json:
             console().print(f"Figures: {place}", markup=False)
         raise typer.Exit(BAD if found.worst == "problem" else 0)

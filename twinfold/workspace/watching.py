@@ -1,5 +1,6 @@
 """Watch a plant with the fitted twin of a workspace: a table of judged windows, a picture, a state to go on from."""
 
+import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +32,8 @@ def watch_workspace(
 
     **Arguments:** `new`, files in the current folder, with the columns of the workspace's data; `healthy`, likewise
     (when left out, the workspace's own data: best those that were held back from the fit); `folder` to write table,
-    picture and state to; `resume`: go on from the state in it with the rows that have been added since; `window`,
+    picture and state to; `resume`: go on from the state in it with the rows that have been added since (the table
+    keeps the windows of earlier calls, the picture shows the new ones); `window`,
     `rate`: see `twinfold.monitor.watch.calibrate`.
     """
     from twinfold.monitor.watch import watch
@@ -40,11 +42,20 @@ def watch_workspace(
     state = _state(folder) if resume else None
     data = read_data(workspace.config.data, Path(), source=list(new))
     found = watch(fitted.twin, _healthy(workspace, healthy), data, state=state, window=window, rate=rate)
-    write_csv(folder / TABLE, found.rows)
+    write_csv(folder / TABLE, [*(_judged_before(folder) if resume else []), *found.rows])
     write_text(folder / STATE, json.dumps(found.state()) + "\n")
     if found.rows:
         save(found.figure(), folder / PICTURE)
     return found.verdict
+
+
+def _judged_before(folder: Path) -> list[dict[str, str]]:
+    """The windows of earlier calls, which a call that goes on keeps in the table."""
+    try:
+        with (folder / TABLE).open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except FileNotFoundError:
+        return []
 
 
 def _healthy(workspace: Workspace, files: Sequence[str] | None) -> Dataset:

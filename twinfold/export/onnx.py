@@ -117,7 +117,13 @@ def _compared(model: bytes, reference: Reference, states: int) -> tuple[float, i
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # it has no common class for these
+        raise NotExportable(
+            f"export to ONNX in {reference.step.dtype.name}: onnxruntime cannot run the step ({error}). Some functions it "
+            'has in float32 alone: try dtypes=["float32"], or another activation.'
+        ) from error
     names = {argument.name for argument in session.get_inputs()}
     step, known = reference.step, reference.steps
     count = min(states, len(known.t))

@@ -1,7 +1,8 @@
 """A step in primitives that ONNX runtimes have: the same computation, with what they lack written out.
 
-Truth values are chosen by `and` and `or` (onnxruntime has no `Where` for them), calls are inlined, and a symmetric
-matrix of more than two rows is diagonalised by Jacobi's rotations.
+Truth values are chosen by `and` and `or` (onnxruntime has no `Where` for them), calls are inlined, a symmetric matrix of
+more than two rows is diagonalised by Jacobi's rotations, and inverse functions that onnxruntime has in float32 alone are
+expressed by others.
 """
 
 from collections.abc import Callable
@@ -137,6 +138,30 @@ def rotated(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Arra
     return jnp.sum(a * one, axis=1), v
 
 
+def _in_double(fn: Callable[..., Array]) -> Callable[[Any, list[Any]], list[Any]]:
+    """A rule for float64; float32 has a primitive of its own."""
+
+    def rule(equation: Any, operands: list[Any]) -> list[Any]:
+        double = equation.outvars[0].aval.dtype == np.float64
+        return [fn(*map(jnp.asarray, operands))] if double else _bound(equation, operands)
+
+    return rule
+
+
+def _atan2(y: Array, x: Array) -> Array:
+    """The angle in float32, then turned by what is left of it, which is small: its arctangent has two terms."""
+    angle = jax.lax.atan2(y.astype(jnp.float32), x.astype(jnp.float32)).astype(y.dtype)
+    c, s = jnp.cos(angle), jnp.sin(angle)
+    along = x * c + y * s
+    left = (y * c - x * s) / jnp.where(along == 0, 1, along)
+    return angle + left - left * left * left / 3
+
+
+def _asinh(x: Array) -> Array:
+    a = jnp.abs(x)
+    return jnp.sign(x) * jnp.log1p(a + a * a / (1 + jnp.sqrt(a * a + 1)))
+
+
 _RULES: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     "select_n": _select,
     "while": _while,
@@ -144,6 +169,14 @@ _RULES: dict[str, Callable[[Any, list[Any]], list[Any]]] = {
     "cond": _cond,
     "eigh": _eigh,
     "platform_index": _platform,
+    "atan2": _in_double(_atan2),
+    "atan": _in_double(lambda x: _atan2(x, jnp.ones_like(x))),
+    "asin": _in_double(lambda x: _atan2(x, jnp.sqrt((1 - x) * (1 + x)))),
+    "acos": _in_double(lambda x: _atan2(jnp.sqrt((1 - x) * (1 + x)), x)),
+    "tan": _in_double(lambda x: jnp.sin(x) / jnp.cos(x)),
+    "asinh": _in_double(_asinh),
+    "acosh": _in_double(lambda x: jnp.log1p(x - 1 + jnp.sqrt((x - 1) * (x + 1)))),
+    "atanh": _in_double(lambda x: (jnp.log1p(x) - jnp.log1p(-x)) / 2),
     **dict.fromkeys(
         ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "remat2"),
         _inlined,

@@ -57,6 +57,13 @@ def _with_ends(text: str) -> Iterator[tuple[int, re.Match]]:
         end = block.end(1)
 
 
+def test_the_system_on_the_first_page_is_that_of_the_template():
+    template = (ROOT / "twinfold/workspace/templates/pendulum/system.py").read_text()
+    (shown,) = re.findall(r"^```py\n(.*?)^```", _page("start.md"), re.S | re.M)
+    for line in shown.splitlines():
+        assert line.partition("  #")[0] in template, line
+
+
 def test_links_lead_somewhere():
     """Anchors are looked at when the site is built."""
     for page in [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
@@ -91,7 +98,8 @@ def test_every_setting_is_listed_with_its_default():
     for name, shown in rows:
         section, _, key = name.partition(".")
         field = next(each for each in dataclasses.fields(SECTIONS[section]) if each.name == key)
-        value = field.default if field.default is not dataclasses.MISSING else field.default_factory()
+        made = field.default_factory
+        value = field.default if made is dataclasses.MISSING else made()
         if name in ("data.files", "data.outputs"):
             assert shown == "required"
         elif value is None:
@@ -101,8 +109,8 @@ def test_every_setting_is_listed_with_its_default():
 
 
 def test_every_command_has_an_entry():
-    commands = typer.main.get_command(app).commands
     text = _page("commands.md")
+    commands = vars(typer.main.get_command(app))["commands"]
     for name in commands:
         assert f"twinfold {name}" in text, name
 

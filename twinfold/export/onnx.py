@@ -121,8 +121,8 @@ def _compared(model: bytes, reference: Reference, states: int) -> tuple[float, i
         session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # it has no common class for these
         raise NotExportable(
-            f"export to ONNX in {reference.step.dtype.name}: onnxruntime cannot run the step ({error}). Some functions it "
-            'has in float32 alone: try dtypes=["float32"], or another activation.'
+            f"export to ONNX in {reference.step.dtype.name}: onnxruntime cannot run the step ({error}). Some functions "
+            'it has in float32 alone: try dtypes=["float32"], or another activation.'
         ) from error
     names = {argument.name for argument in session.get_inputs()}
     step, known = reference.step, reference.steps

@@ -1,8 +1,8 @@
 """A step in primitives that ONNX runtimes have: the same computation, with what they lack written out.
 
-Truth values are chosen by `and` and `or` (onnxruntime has no `Where` for them), calls are inlined, a symmetric matrix of
-more than two rows is diagonalised by Jacobi's rotations, and inverse functions that onnxruntime has in float32 alone are
-expressed by others.
+Truth values are chosen by `and` and `or` (onnxruntime has no `Where` for them), calls are inlined, a symmetric matrix
+of more than two rows is diagonalised by Jacobi's rotations, and inverse functions that onnxruntime has in float32 alone
+are expressed by others.
 """
 
 from collections.abc import Callable

@@ -164,7 +164,7 @@ def _flattened(values: dict[str, Any], dtype: np.dtype) -> tuple[np.ndarray, tup
         numbers.append(np.asarray(leaf, dtype).reshape(-1))
 
     def rebuild(p: Vector) -> Any:
-        leaves, start = [], 0
+        p, leaves, start = jnp.asarray(p), [], 0
         for _, leaf in found:
             if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact):
                 size = int(np.size(leaf))

@@ -25,6 +25,7 @@ from twinfold.field.multibody import Multibody
 from twinfold.field.network import Network
 from twinfold.field.residual import MLP, Scaling
 from twinfold.field.unknown import Unknown
+from twinfold.identify.guard import guarded_fit
 from twinfold.integrate.base import AbstractIntegrator, Predicted
 from twinfold.integrate.bdf import BDF
 from twinfold.integrate.diffrax_step import DiffraxStep
@@ -47,6 +48,7 @@ from twinfold.report.write import write_twin_report
 from twinfold.result import RESULTS
 from twinfold.rollout import Trajectory, rollout
 from twinfold.stepper import Stepped, Stepper
+from twinfold.train.augmented import AugmentedLagrangian
 from twinfold.train.fit import Fit, fit
 from twinfold.train.gradient import Adam, Gradient
 from twinfold.train.levenberg import LevenbergMarquardt
@@ -65,6 +67,7 @@ __all__ = [
     "AbstractProjection",
     "Adam",
     "Adaptive",
+    "AugmentedLagrangian",
     "Batch",
     "BlackBox",
     "Bounds",
@@ -126,6 +129,7 @@ __all__ = [
     "export_twin",
     "fit",
     "floor_of",
+    "guarded_fit",
     "hidden",
     "hrpinn",
     "index_of",

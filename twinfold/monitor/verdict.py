@@ -12,6 +12,7 @@ from twinfold.monitor.limits import FEWEST
 from twinfold.monitor.monitor import Monitor
 
 CHANCE = 0.01  # how unlikely alarms have to be before healthy is ruled out
+FAR = 2  # times the limit: no healthy window comes there by chance
 FOLDS = 5
 
 
@@ -49,8 +50,9 @@ def verdict(rows: Sequence[Mapping[str, Any]], rate: float, smoothing: float, he
     episodes = _episodes(alarms)
     # Neighbouring running scores share most of their windows: alarms come in clusters, which count once.
     unlikely = at_least(len(episodes), len(judged), rate) < CHANCE or max(episodes) > 3 / smoothing
-    where = f"run '{first['run']}', t = {first['from']:.6g} to {first['to']:.6g}"
     most = max((row for row in judged if row["alarm"]), key=lambda row: row["running"] / row["limit"])
+    unlikely = unlikely or most["running"] > FAR * most["limit"]
+    where = f"run '{first['run']}', t = {first['from']:.6g} to {first['to']:.6g}"
     words = (
         f"{sum(alarms)} of {len(judged)} windows are alarms ({expected}), the first in {where}. What changed most is "
         f"{said(most['changed'])}, by {most['change']:+.1f} healthy standard deviations. "

@@ -125,8 +125,8 @@ class FitConfig:
         """The stages, or None for the library's own."""
         stages: list[AbstractMethod] = []
         if self.adam:
-            rate = 1e-2 if self.rate is None else self.rate
-            stages.append(Adam(self.adam, rate=rate, batch_size=self.batch_size, patience=self.patience))
+            rate = {} if self.rate is None else {"rate": self.rate}
+            stages.append(Adam(self.adam, **rate, batch_size=self.batch_size, patience=self.patience))
         if self.levenberg:
             stages.append(LevenbergMarquardt(self.levenberg, patience=self.patience))
         return tuple(stages) or None

@@ -203,6 +203,16 @@ def test_what_does_not_fit_is_refused(tmp_path):
         step_of(tw.Twin(lambda x: -x, trajectory=lambda t, x: x), ExportSpec("a", ["x"], [], ["x"], 0.1, [1.0]))
 
 
+def test_one_form_does_not_spoil_another(tmp_path):
+    """C has no `erf_inv`, StableHLO has: one report says why not, the other is there."""
+    twin = tw.Twin(lambda x: jax.lax.erf_inv(0.1 * x))
+    spec = ExportSpec("both", ["x"], [], ["x"], 0.1, [1.0])
+    refused, written = export_twin(twin, spec, tmp_path, to=["c", "stablehlo"], states=20, horizon=5)
+    assert not refused.files
+    assert "erf_inv" in refused.words[0]
+    assert written.checked, written.words
+
+
 @pytest.mark.slow
 def test_stablehlo(tmp_path):
     """What is loaded again computes the same; in the wrong precision it says so."""

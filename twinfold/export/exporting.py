@@ -4,7 +4,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from twinfold.export.c.compiled import CompileError
 from twinfold.export.c.export import export_c
+from twinfold.export.c.interpret import NotExportable
 from twinfold.export.fmu.export import export_fmu
 from twinfold.export.onnx import export_onnx
 from twinfold.export.reference import reference_of
@@ -31,10 +33,17 @@ def export_twin(
     **Arguments:** `twin`, fitted; `spec`: names, step and ranges; `folder`; `to`: any of `"c"`, `"fmu"`, `"onnx"`,
     `"stablehlo"`; `states` from which one step is compared (fewer where a form is slow); `horizon` of the free run.
 
-    **Returns:** an `ExportReport` for each form; print its `words`.
+    **Returns:** an `ExportReport` for each form; print its `words`. A form that cannot be written (an extra that is not
+    installed, a primitive that it lacks) has no files and says why; the others do not suffer from it.
     """
     for kind in to:
         if kind not in EXPORTERS:
             raise ValueError(f"to: there is no export to {unknown_name(kind, EXPORTERS)}")
     reference = reference_of(twin, spec, states=states, horizon=horizon)
-    return [EXPORTERS[kind](twin, spec, Path(folder) / kind, reference=reference) for kind in to]
+    reports = []
+    for kind in to:
+        try:
+            reports.append(EXPORTERS[kind](twin, spec, Path(folder) / kind, reference=reference))
+        except (NotExportable, ImportError, CompileError) as error:
+            reports.append(ExportReport(kind, [], False, None, None, 0, [str(error)]))
+    return reports

@@ -1,6 +1,5 @@
 """What an exported twin is called, at which step it runs, and over which range it is checked."""
 
-import keyword
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,7 +42,7 @@ class ExportSpec:
     t0: float | int = 0.0
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", self.name) or keyword.iskeyword(self.name):
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", self.name):
             raise ValueError(f"ExportSpec(name={self.name!r}): give letters, digits and underscores, a letter first.")
         if not (np.isfinite(self.dt) and self.dt > 0):
             raise ValueError(f"ExportSpec(dt={self.dt}): the step must be positive.")

@@ -121,7 +121,7 @@ def export(
       twinfold export --to fmu
       twinfold export --to c --to onnx --out firmware --set export.dt=0.01 --set export.name=plant
 
-    Ends with exit code 1 where the comparison failed.
+    Ends with exit code 1 where the comparison failed, or nothing could be written.
     """
     with mistakes():
         from twinfold.workspace.deploying import export_workspace
@@ -136,7 +136,8 @@ def export(
                 said.print(line, markup=False)
             for path in each.files:
                 said.print(f"  {path}", markup=False)
-            failed = failed or (not each.checked and each.free_running_difference is not None)
+            compared = (each.largest_difference, each.free_running_difference) != (None, None)
+            failed = failed or not each.files or (compared and not each.checked)
         raise typer.Exit(BAD if failed else 0)
 
 

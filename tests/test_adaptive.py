@@ -131,6 +131,7 @@ def batch_of(derivative):
     return jax.jit(go, compiler_options=QUICK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", range(len(BAD)), ids=["far", "singular", "infeasible", "nonfinite"])
 def test_one_bad_predictor_in_a_batch(bad):
     """It is solved or flagged by itself; its neighbours keep the short way, and their values to the last bit."""

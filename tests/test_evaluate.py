@@ -325,7 +325,7 @@ def test_runs_in_parts_are_the_runs_together(fitted, monkeypatch):
 # The floor
 
 
-@pytest.mark.parametrize("projection", [None, Newton()])
+@pytest.mark.parametrize("projection", [None, pytest.param(Newton(), marks=pytest.mark.slow)])
 def test_the_floor_falls_with_the_order_of_the_integrator(projection):
     of = system("mass_spring")
     ts = 0.5 * np.arange(20)

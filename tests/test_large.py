@@ -71,7 +71,9 @@ def projected_chain(name) -> tuple[Any, ...]:
     return of, x, v, u, *run(x, v, u)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "krylov" else ()) for name in METHODS]
+)
 def test_nearest_point_and_its_derivative(name):
     """The KKT conditions, and the derivative of a dense KKT system: forwards, and transposed."""
     of, x, v, u, out, forward, backward = projected_chain(name)

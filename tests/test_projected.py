@@ -11,7 +11,7 @@ import numpy as np
 import optimistix
 import pytest
 
-from twinfold.bench.numerics.orbit import solve
+from twinfold.bench.numerics.orbit import kepler, solve
 from twinfold.constraint.base import Conserved, Constraint
 from twinfold.interpolated import ProjectedInterpolation, pack, unpack
 from twinfold.project.newton import Newton

@@ -258,6 +258,7 @@ def test_nothing_comes_from_the_network(report):
     assert "<noscript>" in page
 
 
+@pytest.mark.slow
 def test_a_fit_adds_spread_training_curves_and_the_violation(tmp_path):
     """Two seeds: the band is from the lower to the higher of them; the constraint is watched."""
     first = known_twin(constraint=tw.Conserved(lambda x: x @ x))

@@ -107,7 +107,11 @@ def test_algebraic_variables_are_evaluated_in_each_stage():
     assert np.abs(frozen.xs - without.xs).max() > 1e-3
 
 
-@pytest.mark.parametrize("projection", [Newton(), Tangent(derivative="implicit")], ids=["newton", "fast"])
+@pytest.mark.parametrize(
+    "projection",
+    [pytest.param(Newton(), marks=pytest.mark.slow), Tangent(derivative="implicit")],
+    ids=["newton", "fast"],
+)
 def test_gradients_of_a_rollout_three_ways(projection):
     """In x0, p, the level and the weights: reverse, forward and central differences."""
     residual = MLP(states=[0, 1], adds_to=[2, 3], width=3, depth=1)

@@ -54,7 +54,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow if case == "shooting" else ()) for case in CASES]
+    "case", [pytest.param(case, marks=pytest.mark.slow if case in ("shooting", "projected") else ()) for case in CASES]
 )
 def test_sensitivities_are_the_derivative_of_the_residuals(case):
     twin, windows, loss = CASES[case]

@@ -5,6 +5,7 @@ config.fit.seeds  # 5
 """
 
 import dataclasses
+import functools
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -125,8 +126,8 @@ class FitConfig:
         """The stages, or None for the library's own."""
         stages: list[AbstractMethod] = []
         if self.adam:
-            rate = {} if self.rate is None else {"rate": self.rate}
-            stages.append(Adam(self.adam, **rate, batch_size=self.batch_size, patience=self.patience))
+            own = functools.partial(Adam, self.adam, batch_size=self.batch_size, patience=self.patience)
+            stages.append(own() if self.rate is None else own(rate=self.rate))
         if self.levenberg:
             stages.append(LevenbergMarquardt(self.levenberg, patience=self.patience))
         return tuple(stages) or None

@@ -193,7 +193,7 @@ ADJOINTS = {
     "checkpointed, implicit": (diffrax.Kvaerno3(root_finder=TIGHT), CHECKPOINTED, jax.grad, EXACT),
     "forward, implicit": (diffrax.Kvaerno3(root_finder=TIGHT), diffrax.ForwardMode(), jax.jacfwd, EXACT),
 }
-USUAL = ("checkpointed", "forward")
+USUAL = ("forward",)
 
 
 def pendulum_loss(start, solver, adjoint, projection):

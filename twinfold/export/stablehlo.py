@@ -1,5 +1,6 @@
 """The twin as StableHLO: artefacts of `jax.export`, which JAX loads without the twin, and the program as text."""
 
+import importlib.util
 import json
 import os
 from collections.abc import Callable
@@ -47,6 +48,8 @@ def export_stablehlo(
 
     **Returns:** an `ExportReport`.
     """
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise ImportError("StableHLO is written with flatbuffers: pip install 'twinfold[stablehlo]'.")
     folder = Path(folder)
     if reference is None:
         reference = reference_of(twin, spec, states=states, horizon=1)

@@ -211,6 +211,7 @@ def leaves(fit: tw.Fit) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(fit.map(lambda twin: eqx.filter(twin, eqx.is_inexact_array)))]
 
 
+@pytest.mark.slow
 def test_a_killed_fit_resumes_bit_for_bit(tmp_path, monkeypatch):
     data = tw.Dataset.from_arrays(TIMES, oscillations(5)[1])
     monkeypatch.setattr(fit_module, "SAVE_EVERY", -1.0)

@@ -16,9 +16,10 @@ from twinfold.bench.demo import Settings, make_data, run_demo
 from twinfold.bench.describe import describe
 from twinfold.bench.folder import OtherConfiguration
 from twinfold.bench.report import write_report
-from twinfold.bench.summary import in_words, number, reasons, table
+from twinfold.bench.summary import in_words, reasons, table
 from twinfold.cli import app
 from twinfold.field.learned import count_parameters
+from twinfold.report.page import number
 from twinfold.systems.registry import SYSTEMS, system
 from twinfold.train import fit as fit_module
 

@@ -1,10 +1,11 @@
 """Files that are replaced as a whole: whoever reads one, or dies while writing it, finds the old one or the new one."""
 
 import contextlib
+import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 
 @contextlib.contextmanager
@@ -20,3 +21,14 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_text(path: Path) -> Iterator[TextIO]:
+    """The same for text in UTF-8, with line ends as they are written."""
+    with replacing(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        try:
+            yield text
+        finally:
+            text.detach()  # writes what is left; the file is closed by whom it was opened

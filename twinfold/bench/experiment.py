@@ -15,9 +15,8 @@ from twinfold.bench.kept import LATE, unless_left
 from twinfold.bench.protocols import PARAMETERS, PROTOCOLS, QUICK, describe_stages
 from twinfold.bench.queue import Outcome, Wanted, run_queue
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.bench.tables import metric_lines
-from twinfold.report.page import figure, grid, heading, page, pairs, text
+from twinfold.report.page import figure, grid, heading, number, page, pairs, text
 
 
 @dataclasses.dataclass(frozen=True)

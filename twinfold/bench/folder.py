@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import io
 import json
 import math
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from twinfold._version import __version__
-from twinfold.atomic import replacing
+from twinfold.atomic import replacing, replacing_text
 
 CONFIG = "config.json"
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
@@ -75,11 +74,10 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """A table with a header; all digits of every number."""
-    table = io.StringIO(newline="")
-    writer = csv.DictWriter(table, list(rows[0]) if rows else [])
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, table.getvalue())
+    with replacing_text(path) as table:
+        writer = csv.DictWriter(table, list(rows[0]) if rows else [])
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def write_text(path: Path, text: str) -> None:

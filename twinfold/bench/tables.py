@@ -11,7 +11,7 @@ from twinfold.bench.job import Job
 from twinfold.bench.paper import paper_mae
 from twinfold.bench.problems import HORIZONS
 from twinfold.bench.store import Cell, Store
-from twinfold.bench.summary import number
+from twinfold.report.page import number
 
 RESAMPLES = 10_000
 METRICS = ("mae", "mse", "rmse", "dtw", "relative_violation_mean", "relative_violation_max", "valid_time", "failed")

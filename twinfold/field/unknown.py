@@ -76,11 +76,15 @@ class Unknown(eqx.Module):
 
     def value(self, run: int | Int[ArrayLike, ""] | None = None) -> Float[Array, "..."]:
         """The parameter in physical units, for one run where it has a value for each."""
-        start, raw = self.start.value, self.raw
+        raw = self.raw
         if self.owner is not None and run is not None:
             raw = raw[self.owner.value[run]]
         elif self.owner is not None:
-            raw = jnp.zeros_like(start)  # a run that was not fitted: the first guess
+            raw = jnp.zeros_like(self.start.value)  # a run that was not fitted: the first guess
+        return self._physical(raw)
+
+    def _physical(self, raw: Float[Array, "..."]) -> Float[Array, "..."]:
+        start = self.start.value
         if self.positive:
             return start * jnp.exp(raw)
         if self.bounds is not None:
@@ -107,11 +111,10 @@ class Unknown(eqx.Module):
         if self.owner is None:
             return self
         middle = jnp.median(self.raw, axis=0)
-        start = eqx.tree_at(lambda u: (u.raw, u.owner), self, (middle, None), is_leaf=lambda node: node is None).value()
         return eqx.tree_at(
             lambda u: (u.start, u.raw, u.owner),
             self,
-            (Frozen(start), jnp.zeros_like(middle), None),
+            (Frozen(self._physical(middle)), jnp.zeros_like(middle), None),
             is_leaf=lambda node: node is None,
         )
 

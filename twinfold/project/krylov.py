@@ -62,11 +62,9 @@ class Krylov(AbstractProjection):
         max_iterations: int = 1000,
         tolerance: float | None = None,
     ):
-        check_large("Krylov", derivative, max_steps, tolerance)
+        check_large("Krylov", derivative, max_steps, max_iterations, tolerance)
         if bandwidth < 0:
             raise ValueError(f"Krylov(bandwidth={bandwidth}): give 0 or the number of neighbours on one side.")
-        if max_iterations < 1:
-            raise ValueError(f"Krylov(max_iterations={max_iterations}): at least one iteration is needed.")
         self.bandwidth = bandwidth
         self.derivative = derivative
         self.max_steps = max_steps

@@ -9,12 +9,14 @@ from twinfold.field.learned import Frozen
 from twinfold.project.base import metric_root
 
 
-def check_large(name: str, derivative: str, max_steps: int, tolerance: float | None) -> None:
+def check_large(name: str, derivative: str, max_steps: int, max_iterations: int, tolerance: float | None) -> None:
     """A `ValueError` that names the argument, unless all can be used."""
     if derivative not in ("implicit", "tangent"):
         raise ValueError(f'{name}(derivative={derivative!r}): give "implicit" or "tangent".')
     if max_steps < 1:
         raise ValueError(f"{name}(max_steps={max_steps}): at least one step is needed.")
+    if max_iterations < 1:
+        raise ValueError(f"{name}(max_iterations={max_iterations}): at least one iteration is needed.")
     if tolerance is not None and not tolerance > 0:
         raise ValueError(f"{name}(tolerance={tolerance}): must be positive.")
 

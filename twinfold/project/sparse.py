@@ -67,11 +67,9 @@ class Sparse(AbstractProjection):
         max_iterations: int = 1000,
         tolerance: float | None = None,
     ):
-        check_large("Sparse", derivative, max_steps, tolerance)
+        check_large("Sparse", derivative, max_steps, max_iterations, tolerance)
         if factorise not in ("auto", "saddle", "normal"):
             raise ValueError(f'Sparse(factorise={factorise!r}): give "auto", "saddle" or "normal".')
-        if max_iterations < 1:
-            raise ValueError(f"Sparse(max_iterations={max_iterations}): at least one iteration is needed.")
         self.factorise = factorise
         self.derivative = derivative
         self.max_steps = max_steps

@@ -1,27 +1,23 @@
 """Tables of a report as files: everything that is drawn, and more of it, with all digits."""
 
 import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from twinfold.atomic import replacing
+from twinfold.atomic import replacing_text
 from twinfold.report.learned import Learned
 from twinfold.report.shown import Shown
 
 
 def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A CSV file with a header; it is there as a whole or not at all."""
-    with replacing(path) as file:
-        table = io.TextIOWrapper(file, encoding="utf-8", newline="")
+    with replacing_text(path) as table:
         writer = csv.writer(table)
         writer.writerow(columns)
         writer.writerows(rows)
-        table.flush()
-        table.detach()
 
 
 def prediction_rows(shown: Mapping[str, Shown]) -> Iterable[list[Any]]:

@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from twinfold.bench.summary import number
 from twinfold.model_file import ModelInfo
+from twinfold.report.page import number
 from twinfold.workspace.judging import CONSTANT, FITTED, PURE, TWIN
 
 SPLITS = ("test", "valid", "train")

@@ -28,8 +28,8 @@ from twinfold.bench.battery.lives import (
 from twinfold.bench.experiment import Findings, Picture, Table
 from twinfold.bench.kept import kept
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.data.nasa import Discharge
+from twinfold.report.page import number
 from twinfold.systems.battery.fleet import healthy_fleet
 from twinfold.train.fit import Fit
 

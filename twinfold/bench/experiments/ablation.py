@@ -11,8 +11,8 @@ from twinfold.bench.job import Job
 from twinfold.bench.problems import HORIZONS, problem
 from twinfold.bench.queue import Wanted
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.bench.tables import computed, interval, lowest, seed_by_seed, summary_row
+from twinfold.report.page import number
 from twinfold.systems.registry import SYSTEMS
 
 WEIGHTS = (0.01, 1.0, 100.0)

@@ -19,7 +19,7 @@ from twinfold.bench.experiment import Experiment, Findings, Options, Picture, Ta
 from twinfold.bench.figures import curves, dots
 from twinfold.bench.kept import kept, unless_left
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
+from twinfold.report.page import number
 
 PROTOCOLS = ("paper", "calibrate", "transfer", "efficiency", "ageing")
 ALL_MODELS = (

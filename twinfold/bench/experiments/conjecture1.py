@@ -16,12 +16,12 @@ from twinfold.bench.paper import CONJECTURE1 as PAPER
 from twinfold.bench.problems import problem
 from twinfold.bench.queue import Wanted
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.bench.tables import computed, title
 from twinfold.cell import Cell
 from twinfold.integrate.explicit import RK4
 from twinfold.project.base import NoProjection
 from twinfold.project.newton import Newton
+from twinfold.report.page import number
 from twinfold.rollout import cell_step, rollout
 from twinfold.systems.base import System
 from twinfold.systems.registry import SYSTEMS

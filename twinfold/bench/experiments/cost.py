@@ -16,13 +16,13 @@ from twinfold.bench.figures import curves, scatter
 from twinfold.bench.kept import kept
 from twinfold.bench.problems import problem
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.cell import Cell
 from twinfold.integrate.explicit import RK4
 from twinfold.models import hrpinn
 from twinfold.project.base import AbstractProjection, NoProjection
 from twinfold.project.newton import Newton
 from twinfold.project.tangent import Tangent
+from twinfold.report.page import number
 from twinfold.rollout import rollout
 from twinfold.systems.two_body import two_body
 

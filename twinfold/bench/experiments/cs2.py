@@ -10,8 +10,8 @@ from twinfold.bench.paper import TARGETS, paper_mae
 from twinfold.bench.problems import ALL, DEGENERATE, HORIZONS, problem
 from twinfold.bench.queue import Wanted
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.bench.tables import floor_job, floor_mae, lowest, paired, summary, title
+from twinfold.report.page import number
 
 SHOWN = (
     "system",

@@ -13,8 +13,8 @@ from twinfold.bench.misspecified import VARIANTS, WRONGS
 from twinfold.bench.problems import HORIZONS, problem
 from twinfold.bench.queue import Wanted
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.bench.tables import computed, spread_row, title
+from twinfold.report.page import number
 
 MODELS = ("hrpinn", "phrpinn_robust")
 

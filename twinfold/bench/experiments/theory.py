@@ -12,12 +12,12 @@ from twinfold.bench.figures import curves
 from twinfold.bench.kept import kept
 from twinfold.bench.problems import problem
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.cell import Cell
 from twinfold.integrate.explicit import RK4, Euler, Heun
 from twinfold.project.base import NoProjection, Problem
 from twinfold.project.kkt import lagrangian_curvature, point
 from twinfold.project.newton import Newton
+from twinfold.report.page import number
 from twinfold.rollout import rollout
 from twinfold.systems.base import System
 from twinfold.systems.registry import SYSTEMS

@@ -14,7 +14,6 @@ from twinfold.bench.experiment import Findings, Picture, Table
 from twinfold.bench.figures import curves
 from twinfold.bench.kept import kept
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.cell import Cell
 from twinfold.integrate.explicit import RK4
 from twinfold.models import hrpinn
@@ -22,6 +21,7 @@ from twinfold.project.adaptive import FROZEN, Adaptive
 from twinfold.project.base import AbstractProjection
 from twinfold.project.newton import Newton
 from twinfold.project.tangent import Tangent
+from twinfold.report.page import number
 from twinfold.rollout import rollout
 from twinfold.systems.base import System
 from twinfold.systems.robot_arm import robot_arm

@@ -13,12 +13,12 @@ from jax.typing import DTypeLike
 from twinfold.bench.experiment import Findings, Picture, Table
 from twinfold.bench.kept import kept
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.data.dataset import Dataset
 from twinfold.field.implicit import Equations, Implicit
 from twinfold.field.network import Network
 from twinfold.integrate.explicit import RK4, Heun
 from twinfold.plot import COLOURS, DASHES, GREY, INK, PALE, STYLE, grid_of, matplotlib_of
+from twinfold.report.page import number
 from twinfold.systems.circuit import PERIOD, RECTIFIER, LearnedLaw, high_injection, rectifier, shockley
 from twinfold.train.fit import fit
 from twinfold.train.levenberg import LevenbergMarquardt

@@ -12,7 +12,6 @@ import numpy as np
 from twinfold.bench.experiment import Findings, Picture, Table
 from twinfold.bench.kept import kept
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.cell import Cell
 from twinfold.constraint.base import Conserved, Constraint, Stack
 from twinfold.constraint.bounds import Bounds
@@ -22,6 +21,7 @@ from twinfold.project.adaptive import Adaptive
 from twinfold.project.base import AbstractProjection, NoProjection
 from twinfold.project.newton import Newton
 from twinfold.project.tangent import Tangent
+from twinfold.report.page import number
 from twinfold.result import RESULTS
 from twinfold.rollout import rollout
 

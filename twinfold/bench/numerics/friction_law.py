@@ -8,7 +8,6 @@ import numpy as np
 
 from twinfold.bench.experiment import Picture
 from twinfold.bench.figures import curves
-from twinfold.bench.summary import number
 from twinfold.cell import Cell
 from twinfold.constraint.hidden import constraint_of
 from twinfold.data.dataset import Dataset
@@ -16,6 +15,7 @@ from twinfold.field.network import Network
 from twinfold.integrate.explicit import RK4, Midpoint
 from twinfold.project.base import NoProjection
 from twinfold.project.newton import Newton
+from twinfold.report.page import number
 from twinfold.rollout import rollout
 from twinfold.systems.pendulum import pendulum, pendulum_state
 from twinfold.train.fit import fit

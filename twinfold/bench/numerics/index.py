@@ -20,7 +20,6 @@ from twinfold.bench.kept import kept
 from twinfold.bench.numerics.friction_law import FAST, NOISE, SLOW, law_picture, learned_friction
 from twinfold.bench.numerics.pendulum_peers import against_time
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.cell import Cell
 from twinfold.constraint.base import Conserved, violation_scale
 from twinfold.constraint.hidden import constraint_of
@@ -29,6 +28,7 @@ from twinfold.field.multibody import Multibody
 from twinfold.integrate.rattle import Rattle
 from twinfold.project.newton import Newton
 from twinfold.project.stabilised import Stabilised
+from twinfold.report.page import number
 from twinfold.result import RESULTS
 from twinfold.rollout import Trajectory, rollout
 from twinfold.systems.double_pendulum import double_pendulum, double_pendulum_state

@@ -16,7 +16,6 @@ from twinfold.bench.experiment import Findings, Picture, Table
 from twinfold.bench.figures import curves
 from twinfold.bench.kept import kept
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.constraint.base import Constraint
 from twinfold.project.base import AbstractProjection, Problem
 from twinfold.project.krylov import Krylov
@@ -24,6 +23,7 @@ from twinfold.project.matrices import SaddleMatrix
 from twinfold.project.newton import Newton
 from twinfold.project.pattern import find_pattern
 from twinfold.project.sparse import Sparse
+from twinfold.report.page import number
 from twinfold.result import RESULTS
 from twinfold.systems.chain import Chain
 from twinfold.systems.power_grid import PowerGrid

@@ -12,10 +12,10 @@ from twinfold.bench.experiment import Findings, Picture, Table
 from twinfold.bench.figures import curves
 from twinfold.bench.kept import kept
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
 from twinfold.field.residual import MLP
 from twinfold.models import hrpinn
 from twinfold.project.tangent import Tangent
+from twinfold.report.page import number
 from twinfold.rollout import rollout
 from twinfold.systems.two_body import two_body
 

@@ -10,7 +10,7 @@ from twinfold.bench.figures import curves
 from twinfold.bench.kept import kept
 from twinfold.bench.numerics import kinetics, large_steps
 from twinfold.bench.store import Store
-from twinfold.bench.summary import number
+from twinfold.report.page import number
 
 
 def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:

@@ -10,7 +10,7 @@ it differs by about eta ||x - x~||: the threshold bounds that. Each step of each
 `jax.vmap` the robust iteration runs in those steps alone in which at least one trajectory needs it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -22,7 +22,7 @@ from twinfold._types import Flag, Jacobian, Level, Parameters, Scalar, State
 from twinfold.choose import choose
 from twinfold.constraint.base import AbstractConstraint, residual_and_jacobian
 from twinfold.field.learned import Frozen
-from twinfold.linalg import SMALL, RowSpace, apply_transposed, factorise, solve_lower, solve_lower_transposed
+from twinfold.linalg import RowSpace, apply_transposed, factorise, solve_lower, solve_lower_transposed
 from twinfold.project.base import AbstractProjection, Correction, Derivative, Problem, in_metric, metric_root
 from twinfold.project.derivative import implicit
 from twinfold.project.newton import Newton
@@ -30,7 +30,8 @@ from twinfold.project.tangent import Tangent
 from twinfold.result import RESULTS
 
 FROZEN = 16  # steps with the first factors at most: more than this many, in a report, means that it went robust
-ALWAYS = 3  # of these, taken in any case: each costs less than to ask whether it is needed
+ALWAYS = 2  # of these, taken in any case: enough for a field that is known
+MORE = 2  # of these, at once where two are not enough: each costs less than to ask whether it is needed
 SHORT = 0.05  # a correction longer than this part of the state is left to the robust iteration
 ROUNDING = 16  # of a value of g, in units of the dtype's, when it is as small as it gets
 
@@ -95,16 +96,22 @@ class Adaptive(AbstractProjection):
         flat = curvature(problem, target, multiplier) <= self.threshold
         fit = flat & ~normals.space.singular & (jnp.sum((target - x) ** 2) <= SHORT**2 * jnp.sum(x**2))
 
-        def go_on(state: tuple[Correction, Flag]) -> tuple[Correction, Flag]:
-            out = _frozen(problem, normals, state[0], enough, fit)
+        def reached(x: State, multiplier: Level, g: Level, steps: int) -> tuple[Correction, Flag]:
+            out = Correction(x, multiplier, g, jnp.array(steps), RESULTS.successful)
+            return out, fit & jnp.all(jnp.abs(g) <= enough)
+
+        def more(out: Correction) -> tuple[Correction, Flag]:
+            x, multiplier, g = out.x, out.multiplier, out.violation
+            for _ in range(MORE):
+                x, multiplier, g = normals.step(problem, multiplier, g)
+            # A loop of steps is entered by those alone that need it: what a step costs is decided by its loops.
+            return _unless_done(reached(x, multiplier, g, ALWAYS + MORE), go_on)
+
+        def go_on(out: Correction) -> tuple[Correction, Flag]:
+            out = _frozen(problem, normals, out, enough, fit)
             return _robust(problem, out, fit & jnp.all(jnp.abs(out.violation) <= enough)), jnp.array(True)
 
-        # Not `cond`, of which vmap runs both sides: a loop that no trajectory enters costs nothing.
-        state = (
-            Correction(x, multiplier, g, jnp.array(ALWAYS), RESULTS.successful),
-            fit & jnp.all(jnp.abs(g) <= enough),
-        )
-        out, _ = jax.lax.while_loop(lambda state: ~state[1], go_on, state)
+        out, _ = _unless_done(reached(x, multiplier, g, ALWAYS), more)
         return eqx.tree_at(lambda out: out.violation, out, jnp.abs(out.violation))
 
     def sensitivity(self, problem: Problem, out: Correction, tangent: Problem) -> tuple[State, Level]:
@@ -143,6 +150,14 @@ class Normals(eqx.Module):
         return ROUNDING * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.abs(problem.level), lengths)
 
 
+def _unless_done(
+    state: tuple[Correction, Flag], go_on: Callable[[Correction], tuple[Correction, Flag]]
+) -> tuple[Correction, Flag]:
+    """`go_on` where the flag is not set. Not `cond`, of which vmap runs both sides: a loop that no trajectory enters
+    costs next to nothing."""
+    return jax.lax.while_loop(lambda state: ~state[1], lambda state: go_on(state[0]), state)
+
+
 def _frozen(problem: Problem, normals: Normals, out: Correction, enough: Level, fit: Flag) -> Correction:
     """Further steps with the first factors, as long as each at least halves what is left of g."""
 
@@ -173,14 +188,16 @@ def _robust(problem: Problem, out: Correction, solved: Flag) -> Correction:
 
 
 def curvature(problem: Problem, x: State, multiplier: Level) -> Float[Array, ""]:
-    """||sum_i lambda_i d2g_i|| (Frobenius, which is at least the paper's eta); beyond `SMALL` states an estimate.
+    """||sum_i lambda_i d2g_i|| (Frobenius, which is at least the paper's eta), estimated.
 
-    The estimate is from one direction of no special meaning: the same on average over directions.
+    From one direction of no special meaning: right on average over directions. All of them would cost a step or two.
     """
-    _, turn = jax.linearize(lambda x: jax.vjp(problem.residual, x)[1](multiplier)[0], x)
     size = x.shape[0]
-    if size <= SMALL:
-        return jnp.sqrt(jnp.sum(jax.vmap(turn)(jnp.eye(size, dtype=x.dtype)) ** 2))
     way = np.cos(1.0 + np.arange(size))
     way = np.sqrt(size) * way / np.linalg.norm(way)
-    return jnp.sqrt(jnp.sum(turn(jnp.asarray(way, x.dtype)) ** 2))
+
+    def normal(x: State) -> State:
+        return jax.vjp(problem.residual, x)[1](multiplier)[0]
+
+    _, turned = jax.jvp(normal, (x,), (jnp.asarray(way, x.dtype),))
+    return jnp.sqrt(jnp.sum(turned**2))

@@ -215,14 +215,15 @@ def test_single_precision():
     assert relative(case, out.x, jnp.float32).max() <= 2e-6
 
 
-def test_curvature_estimate_of_many_states_is_of_the_right_size():
-    """x'Ax / 2 with random symmetric A, n above `SMALL`: the estimate is within a factor of two of the norm."""
+@pytest.mark.parametrize("size", [2, 5, 40])
+def test_curvature_estimate_is_of_the_right_size(size):
+    """x'Ax / 2: exact where A turns all directions alike, else, for random symmetric A, within a factor of two."""
     random = np.random.default_rng(5)
-    matrix = random.normal(size=(40, 40))
-    matrix = matrix + matrix.T
-    problem = Problem(Constraint(lambda x: 0.5 * x @ matrix @ x), 0.0, jnp.zeros(40), {}, jnp.zeros(1), None)
-    estimate = curvature(problem, jnp.asarray(random.normal(size=40)), jnp.array([0.3]))
-    assert 0.5 <= float(estimate) / (0.3 * np.linalg.norm(matrix)) <= 2
+    matrix = random.normal(size=(size, size))
+    for a, within in ((np.eye(size), 1 + 1e-12), (matrix + matrix.T, 2.0)):
+        problem = Problem(Constraint(lambda x, a=a: 0.5 * x @ a @ x), 0.0, jnp.zeros(size), {}, jnp.zeros(1), None)
+        estimate = curvature(problem, jnp.asarray(random.normal(size=size)), jnp.array([0.3]))
+        assert 1 / within <= float(estimate) / (0.3 * np.linalg.norm(a)) <= within
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.0, np.nan])

@@ -13,7 +13,8 @@ from twinfold.systems.registry import SYSTEMS, system
 
 RUNS = 4
 LIMIT = {jnp.float64: 1e-12, jnp.float32: 2e-6}
-QUICK = ("mass_spring", "lotka_volterra", "rigid_body")  # in the short suite in single precision too
+# Of each precision, those in the short suite; the others are with the slow tests.
+QUICK = {jnp.float64: ("mass_spring", "lotka_volterra", "two_body", "rigid_body"), jnp.float32: ("lotka_volterra",)}
 
 
 def untrained(chosen, model: str, key: int, gain: float, dtype) -> tw.Twin:
@@ -26,9 +27,9 @@ def untrained(chosen, model: str, key: int, gain: float, dtype) -> tw.Twin:
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [pytest.param(name, jnp.float64, id=f"{name}-float64") for name in SYSTEMS]
-    + [
-        pytest.param(name, jnp.float32, id=f"{name}-float32", marks=() if name in QUICK else pytest.mark.slow)
+    [
+        pytest.param(name, dtype, id=f"{name}-{dtype.__name__}", marks=() if name in quick else pytest.mark.slow)
+        for dtype, quick in QUICK.items()
         for name in SYSTEMS
     ],
 )

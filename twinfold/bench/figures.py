@@ -133,11 +133,12 @@ def _cut_off(axis: Any, curves: Sequence[np.ndarray]) -> None:
 
 
 def _few_ticks(axis: Any) -> None:
-    """On a log axis of less than two decades: 1, 2, 5, 10, ... in plain digits, and nothing in between."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    """On a log axis of less than two decades: 1, 2, 5, 10, ... in plain digits; a few even steps where it is short."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_xlim()
     if axis.get_xscale() == "log" and high / low < 300:
-        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        short = high / low < 4  # fewer than two of these would be on it
+        axis.xaxis.set_major_locator(MaxNLocator(4) if short else LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.xaxis.set_minor_formatter(NullFormatter())

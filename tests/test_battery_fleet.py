@@ -38,7 +38,9 @@ def test_charge_is_the_integral_of_the_load(fleet):
     for each in fleet.select(kind="cycle"):
         held = np.sum(np.diff(each.time) * np.where(each.under_load, each.current, 0.0)[:-1]) / 3600
         assert each.charge == pytest.approx(held, rel=4e-3)
-        assert each.published <= held
+        # The log has no row for the moment at which the load comes on: up to an interval of it is missing there.
+        before = (each.time[each.first] - each.time[each.first - 1]) * each.current[each.first] / 3600
+        assert each.published <= held + before
         assert each.published == pytest.approx(held, abs=0.1)
 
 

@@ -139,7 +139,7 @@ def informed(width: int = COURSE) -> Twin:
 
 
 STAGES = (Adam(200, rate=1e-2), LevenbergMarquardt(30))
-PRIOR = Loss(huber=0.03, l2=1e-5, prior=5e-5)
+PRIOR = Loss(huber=0.1, l2=1e-5, prior=5e-5)
 PLAIN = Loss(huber=0.1)
 MODELS: dict[str, Model] = {
     "physics_fitted": Model(fitted_physics, (LevenbergMarquardt(40),), PLAIN, random=False),
@@ -158,7 +158,8 @@ def constant(seen: Sequence[Run]) -> Callable[[Run], np.ndarray]:
 
 def persistence(last: Run) -> Callable[[Run], np.ndarray]:
     """The voltage of the last discharge as a function of the charge taken out; its last value beyond."""
-    charge, voltage = _charge(last), last.y[:, 0]
+    known = ~np.isnan(last.y[:, 0])
+    charge, voltage = _charge(last)[known], last.y[known, 0]
     return lambda run: np.interp(_charge(run), charge, voltage)
 
 

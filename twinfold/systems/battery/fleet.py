@@ -25,6 +25,7 @@ from twinfold.twin import Twin, simulate_batchable
 
 COUNTED = 2.7  # V: NASA's published capacity is the charge to the first row below, whatever the cell's cut-off
 REST, TAIL = 2, 15  # rows before the load and after it
+SWITCHED = 0.7  # s from the last row at rest until the load comes on
 TURN = 60.0  # s between the changes of a random walk
 FEW = 8  # cycles, at most, of cells other than the first group: they are not followed over their life
 COOLING, PER_WATT, LOSS = 850.0, 12.0, 0.2  # s; K/W; V lost in the reactions: the thermal law
@@ -156,7 +157,9 @@ def simulated(specimens: Sequence[Specimen], *, noise: float, misfit: float, rng
     read = [series + noise * rng.normal(size=series.shape) for series in (voltage, current)]
     discharges = []
     for row, (each, kind, index) in enumerate(planned):
-        kept = slice(last[row] + 1 + (TAIL if kind == "cycle" else 0))
+        kept = np.arange(last[row] + 1 + (TAIL if kind == "cycle" else 0))
+        if kind == "cycle":
+            kept = np.delete(kept, REST)  # no log has a row for the moment at which the load comes on
         log = Discharge(
             cell=each.name,
             index=index,
@@ -215,6 +218,7 @@ def _times(make: Make, rows: int, rng: np.random.Generator) -> np.ndarray:
     if "walk" not in make.kinds:
         steps = steps + 0.4 * rng.uniform(-1, 1, rows - 1)
         steps[0] -= 0.1 * make.step
+        steps[REST - 1] = SWITCHED
     return np.concatenate([[0.0], np.cumsum(steps)])
 
 
@@ -227,7 +231,7 @@ def _load(make: Make, kind: Kind, time: np.ndarray, rng: np.random.Generator) ->
     if kind == "reference":
         return current
     if make.label == "WAVE":
-        current[REST + 1 :: 2] = 0.0
+        current[REST + 2 :: 2] = 0.0  # the row in front of it is that of the switch
     current[:REST] = 0.0
     return current
 

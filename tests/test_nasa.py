@@ -245,6 +245,13 @@ def test_a_square_wave_is_held(everything):
     assert held == pytest.approx(wave.published, rel=0.025)
     levels = run.w[:, 0]
     assert ((np.abs(levels) < 0.1) | (np.abs(levels - 4.03) < 0.15)).all()
+    # It is switched right after a row and read at the end of each half period: a current is that of the time before.
+    switched = np.flatnonzero(np.isnan(run.y[:, 0]))
+    on = levels > 2
+    np.testing.assert_array_equal(switched, np.flatnonzero(on[1:] != on[:-1]) + 1)
+    assert len(switched) > 100
+    assert (run.ts[switched] - run.ts[switched - 1]).max() < 1.0
+    assert np.median(run.ts[switched + 1] - run.ts[switched]) == pytest.approx(10, abs=0.5)
 
 
 def test_what_cannot_be_a_run_is_named(everything):

@@ -10,7 +10,7 @@ from twinfold.data.nasa.discharge import Discharge
 from twinfold.data.nasa.quality import DROPOUT
 
 Rows = Literal["loaded", "start", "tail", "all"]
-LATE = 0.02  # of an interval: the load comes on at least so much after the row before it
+LATE = 0.02  # of an interval: the load changes at least so much after the row before it
 
 
 def to_dataset(discharges: Iterable[Discharge], *, rows: Rows = "loaded") -> Dataset:
@@ -23,8 +23,9 @@ def to_dataset(discharges: Iterable[Discharge], *, rows: Rows = "loaded") -> Dat
 
     - `discharges`: those of a `Collection`, or any others.
     - `rows`: those from the first to the last under load (`"loaded"`), with those before it (`"start"`), with the
-      recovery after it (`"tail"`), or all. Outside of the load the current is 0. No log has a row for the moment at
-      which the load comes on: it is put in, without a voltage, one interval before the first row under load.
+      recovery after it (`"tail"`), or all. Outside of the load the current is 0. No log of a cycle has a row for the
+      moment at which the load comes on, or goes off and on again in a square wave: it is put in, without a voltage, one
+      interval before the first row after it. (Logs of randomized usage begin anew with each step of the load.)
 
     **Returns:** inputs `current` [A, positive on discharge] and `temperature` [deg C; the ambient where it was not
     measured], output `voltage` [V; missing where a contact dropped out].
@@ -43,9 +44,9 @@ def to_dataset(discharges: Iterable[Discharge], *, rows: Rows = "loaded") -> Dat
         w = np.stack([load, discharge.known_temperature], axis=1)[used]
         _check(discharge, time, w)
         voltage = np.where(voltage < DROPOUT, np.nan, voltage)
-        before = discharge.first - used.start  # rows before the load
-        if before and before + 1 < len(time):
-            time, voltage, w = _switched_on(before, time, voltage, w)
+        if discharge.kind == "cycle":
+            on = discharge.under_load[used.start : discharge.last + 1]
+            time, voltage, w = _switched(np.flatnonzero(on[1:] != on[:-1]) + 1, time, voltage, w)
         times.append(time - time[0])
         outputs.append(voltage)
         inputs.append(w)
@@ -66,22 +67,19 @@ def _rows(discharge: Discharge, rows: Rows) -> slice:
     return slice(begin, ends.get(rows, discharge.last + 1))
 
 
-def _switched_on(
-    first: int, time: np.ndarray, voltage: np.ndarray, w: np.ndarray
+def _switched(
+    changed: np.ndarray, time: np.ndarray, voltage: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """With a row in front of the `first` under load, for the moment at which the load comes on.
+    """With a row in front of each that `changed`, for the moment at which the load came on or went off.
 
     The logger starts anew with the load: in the logs at hand the interval in which it comes on is longer than the next
-    one by some 0.7 s, whether rows are 9 or 18 s apart.
+    one by some 0.7 s, whether rows are 9 or 18 s apart, and a square wave is read at the end of its half periods.
     """
-    gap, regular = time[first] - time[first - 1], time[first + 1] - time[first]
-    moment = time[first] - min(regular, (1 - LATE) * gap)
-    row = np.array([[w[first, 0], w[first - 1, 1]]])
-    return (
-        np.insert(time, first, moment),
-        np.insert(voltage, first, np.nan),
-        np.concatenate([w[:first], row, w[first:]]),
-    )
+    gap = time[changed] - time[changed - 1]
+    regular = np.append(np.diff(time), np.inf)[changed]
+    moment = time[changed] - np.minimum(regular, (1 - LATE) * gap)
+    rows = np.stack([w[changed, 0], w[changed - 1, 1]], axis=1)
+    return np.insert(time, changed, moment), np.insert(voltage, changed, np.nan), np.insert(w, changed, rows, axis=0)
 
 
 def _check(discharge: Discharge, time: np.ndarray, inputs: np.ndarray) -> None:

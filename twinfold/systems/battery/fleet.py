@@ -25,7 +25,7 @@ from twinfold.twin import Twin, simulate_batchable
 
 COUNTED = 2.7  # V: NASA's published capacity is the charge to the first row below, whatever the cell's cut-off
 REST, TAIL = 2, 15  # rows before the load and after it
-SWITCHED = 0.7  # s from the last row at rest until the load comes on
+SWITCHED = 0.7  # s from a logged row until the load comes on or goes off
 TURN = 60.0  # s between the changes of a random walk
 FEW = 8  # cycles, at most, of cells other than the first group: they are not followed over their life
 COOLING, PER_WATT, LOSS = 850.0, 12.0, 0.2  # s; K/W; V lost in the reactions: the thermal law
@@ -149,7 +149,8 @@ def simulated(specimens: Sequence[Specimen], *, noise: float, misfit: float, rng
 
     # The load is cut after the first row below the cut-off: once to find that row, once with the load cut there.
     voltage, _ = voltages(current)
-    low = (voltage < cutoff[:, None]) & (current > 0)
+    logged = np.stack([_logged(each.make, kind, rows) for each, kind, _ in planned])
+    low = (voltage < cutoff[:, None]) & (current > 0) & logged
     last = np.where(low.any(axis=1), low.argmax(axis=1), rows - TAIL - 1)
     current = np.where(np.arange(rows) <= last[:, None], current, 0.0)
     voltage, warm = voltages(current)
@@ -157,9 +158,7 @@ def simulated(specimens: Sequence[Specimen], *, noise: float, misfit: float, rng
     read = [series + noise * rng.normal(size=series.shape) for series in (voltage, current)]
     discharges = []
     for row, (each, kind, index) in enumerate(planned):
-        kept = np.arange(last[row] + 1 + (TAIL if kind == "cycle" else 0))
-        if kind == "cycle":
-            kept = np.delete(kept, REST)  # no log has a row for the moment at which the load comes on
+        kept = np.flatnonzero(logged[row, : last[row] + 1 + (TAIL if kind == "cycle" else 0)])
         log = Discharge(
             cell=each.name,
             index=index,
@@ -208,8 +207,21 @@ def _simulate(
 
 def _rows(make: Make) -> int:
     """Rows that are enough to empty a cell of this make."""
-    mean = 0.5 * make.load if make.label == "WAVE" else make.load
-    return int(0.62 * 1.4e4 / (mean * make.step)) + REST
+    share = 4 if make.label == "WAVE" else 1  # half the time no load, and half of the rows those of a switch
+    return int(0.62 * 1.4e4 * share / (make.load * make.step)) + REST
+
+
+def _switches(make: Make) -> slice:
+    """The rows at which the load comes on or goes off."""
+    return slice(REST, None, 2) if make.label == "WAVE" else slice(REST, REST + 1)
+
+
+def _logged(make: Make, kind: Kind, rows: int) -> np.ndarray:
+    """Which rows are in the log: it has none for the moment at which the load changes."""
+    there = np.ones(rows, bool)
+    if kind == "cycle":
+        there[_switches(make)] = False
+    return there
 
 
 def _times(make: Make, rows: int, rng: np.random.Generator) -> np.ndarray:
@@ -218,7 +230,7 @@ def _times(make: Make, rows: int, rng: np.random.Generator) -> np.ndarray:
     if "walk" not in make.kinds:
         steps = steps + 0.4 * rng.uniform(-1, 1, rows - 1)
         steps[0] -= 0.1 * make.step
-        steps[REST - 1] = SWITCHED
+        steps[np.arange(rows)[_switches(make)] - 1] = SWITCHED
     return np.concatenate([[0.0], np.cumsum(steps)])
 
 
@@ -231,7 +243,7 @@ def _load(make: Make, kind: Kind, time: np.ndarray, rng: np.random.Generator) ->
     if kind == "reference":
         return current
     if make.label == "WAVE":
-        current[REST + 2 :: 2] = 0.0  # the row in front of it is that of the switch
+        current[REST + 2 :: 4] = current[REST + 3 :: 4] = 0.0
     current[:REST] = 0.0
     return current
 

@@ -32,7 +32,7 @@ def courses(cells: Cells, seeds: int) -> dict[str, Any]:
                 {
                     "group": pair.group,
                     "t": predicted.ts[index, :length].tolist(),
-                    "measured": predicted.y[index, :length, 0].tolist(),
+                    "measured": np.where(predicted.mask, predicted.y, np.nan)[index, :length, 0].tolist(),
                 },
             )
             entry[name] = predicted.predicted[:, index, :length, 0].mean(0).tolist()

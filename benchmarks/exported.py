@@ -25,9 +25,9 @@ from rich.table import Table
 
 import twinfold as tw
 from twinfold.export import ExportSpec, export_onnx
-from twinfold.export.c.compiled import build, code_size, find_compiler
-from twinfold.export.c.export import write_source
-from twinfold.export.step import Step, step_of
+from twinfold.export._c.compiled import build, code_size, find_compiler
+from twinfold.export._c.export import write_source
+from twinfold.export._step import Step, step_of
 
 TARGETS = {"unprojected": 3.0, "Tangent": 5.0, "Newton": 5.0, "Adaptive": 5.0}  # microseconds a step in C
 STEPS = 500  # of one timed run

@@ -7,16 +7,15 @@ import jax.numpy as jnp
 
 from benchmarks.jax_step import training_task, with_weights
 from benchmarks.work import DT, RATE, SEEDS, STATES, STEPS, WIDTH, Task, Work
-from twinfold.data.dataset import Dataset
-from twinfold.field.residual import MLP
-from twinfold.models import node, pnode
-from twinfold.rollout import rollout
-from twinfold.systems.two_body import two_body
-from twinfold.train.gradient import Adam
-from twinfold.train.loss import Loss
-from twinfold.train.prepare import prepare
-from twinfold.train.seeds import begin_stage, run_epochs
-from twinfold.twin import Twin
+from twinfold.data._dataset import Dataset
+from twinfold.model._learned.mlp import MLP
+from twinfold.model._recipes import node, pnode
+from twinfold.model._twin import Twin
+from twinfold.numerics._rollout import rollout
+from twinfold.systems._two_body import two_body
+from twinfold.train._gradient import Adam
+from twinfold.train._prepare import prepare
+from twinfold.train._seeds import begin_stage, run_epochs
 
 
 def plain(work: Work) -> Task:
@@ -57,9 +56,9 @@ def _epoch(work: Work, seeds: int) -> Task:
     twin = node(MLP(width=WIDTH, depth=2))
     ys = jnp.concatenate([jnp.asarray(work.x0)[:, None], jnp.asarray(work.target)], axis=1)
     data = Dataset.from_arrays(DT * jnp.arange(STEPS + 1), ys)
-    method = Adam(rate=RATE, plateau=None)
+    method = Adam(learning_rate=RATE, plateau=None)
     names = tuple(range(seeds))
-    _, (problem,), params = prepare(twin, data, None, names, Loss(), None, None, "all", (method,))
+    _, (problem,), params = prepare(twin, data, seeds=names, methods=(method,))
     unscored = jnp.full(seeds, jnp.inf, problem.batch.y.dtype)
     state = begin_stage(problem, method, params, unscored, jnp.zeros(seeds, bool))
     keys, one = jax.vmap(jax.random.key)(jnp.array(names)), jnp.array(1)

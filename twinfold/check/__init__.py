@@ -1,1 +1,10 @@
-"""Before any training: what a system and its data look like together, in plain words."""
+"""What to know before fitting."""
+
+from twinfold.check._examine import examine
+from twinfold.check._finding import Examination, Finding
+
+__all__ = [
+    "Examination",
+    "Finding",
+    "examine",
+]

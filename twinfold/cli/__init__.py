@@ -1,11 +1,15 @@
-"""The command line: argument parsing only; what the commands do is in `workspace`, `bench` and `data`."""
+"""The command line: argument parsing only; what the commands do is in `workspace`.
+
+Other distributions add commands through the entry point group `twinfold.commands`.
+"""
 
 import os
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
-from twinfold.cli import bench, data, use, work
+from twinfold.cli import _deploy, _project
 
 # The factorisations in training are small: threads of the linear algebra library cost more than they bring, most of all
 # where the cores have other work. It reads this when it is loaded, which JAX does when it first needs it.
@@ -28,9 +32,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (work.app, use.app, bench.app):
+for commands in (_project.app, _deploy.app):
     app.add_typer(commands)
-app.add_typer(data.app, name="data", rich_help_panel=bench.PANEL)
+for entry in entry_points(group="twinfold.commands"):
+    entry.load()(app)
 
 
 def _print_version(wanted: bool) -> bool:

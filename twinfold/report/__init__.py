@@ -1,5 +1,15 @@
-"""What was learned, how good it is and where to be careful: one folder about a fitted twin, read in a browser."""
+"""Pages about a fitted twin that open offline in a browser."""
 
-from twinfold.report.write import write_twin_report
+from twinfold.report._page import figure, grid, heading, number, page, pairs, text
+from twinfold.report._write import write_twin_report
 
-__all__ = ["write_twin_report"]
+__all__ = [
+    "figure",
+    "grid",
+    "heading",
+    "number",
+    "page",
+    "pairs",
+    "text",
+    "write_twin_report",
+]

@@ -1,0 +1,106 @@
+"""Numbers of a model on the discharges of many cells, and the rows of the table that they become."""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from twinfold.data import Dataset, Run
+from twinfold.metrics import dtw, evaluate, predict
+from twinfold.model import Twin
+from twinfold.train import Fit
+from twinfold_studies.battery.cells import GROUPS
+
+PAPER = {"hrpinn_large": 0.0377, "hrpinn_small": 0.1001, "pinn": 0.1127, "node": 0.1458}
+
+
+@dataclasses.dataclass
+class Scores:
+    """MAE, DTW and failures of S seeds on the discharges of these cells, [S][C]; seconds; parameters.
+
+    `infer_s` is the time of one discharge, simulated beside the others.
+    """
+
+    cells: list[str]
+    mae: list[list[float]]
+    dtw: list[list[float]]
+    failed: list[list[bool]]
+    train_s: float
+    infer_s: float
+    parameters: int
+
+    @staticmethod
+    def joined(parts: Sequence["Scores"]) -> "Scores":
+        """Those of several folds side by side."""
+
+        def side_by_side(name: str) -> list[list]:
+            return [[*itertools.chain(*rows)] for rows in zip(*(getattr(part, name) for part in parts), strict=True)]
+
+        return Scores(
+            [cell for part in parts for cell in part.cells],
+            side_by_side("mae"),
+            side_by_side("dtw"),
+            side_by_side("failed"),
+            float(np.mean([part.train_s for part in parts])),
+            float(np.mean([part.infer_s for part in parts])),
+            parts[0].parameters,
+        )
+
+
+def scores_of(model: Fit | Twin, data: Dataset, *, train_s: float = 0.0, parameters: int = 0) -> Scores:
+    """Simulate every run with all seeds, and measure."""
+    found = evaluate(model, data)
+    began = time.perf_counter()
+    predict(model, data)  # compiled by now
+    seconds = (time.perf_counter() - began) / found.metrics["mae"].size
+    metrics = {name: found.metrics[name].tolist() for name in ("mae", "dtw", "failed")}
+    return Scores(list(data.groups), metrics["mae"], metrics["dtw"], metrics["failed"], train_s, seconds, parameters)
+
+
+def scores_of_rule(rule: Callable[[Run], np.ndarray], data: Dataset) -> Scores:
+    """The same for a baseline that predicts a run in one piece."""
+    mae, warped = [], []
+    began = time.perf_counter()
+    predicted = [rule(run) for run in data.runs]
+    seconds = (time.perf_counter() - began) / len(data)
+    for run, values in zip(data.runs, predicted, strict=True):
+        mask = ~np.isnan(run.y)
+        mae.append(float(np.nanmean(np.abs(values[:, None] - run.y))))
+        warped.append(float(dtw(values[None, None, :, None], np.nan_to_num(run.y)[None], mask[None])[0, 0]))
+    return Scores(list(data.groups), [mae], [warped], [[False] * len(mae)], 0.0, seconds, 0)
+
+
+def rows_of(
+    protocol: str, seen: str, model: str, scores: Scores, groups: Mapping[str, str], *, every: bool = True
+) -> list[dict[str, Any]]:
+    """A row for each group that has cells and, where `every`, one for all; `groups` names that of each cell."""
+    mae, warped, failed = (np.array(values) for values in (scores.mae, scores.dtw, scores.failed))
+    named = dict.fromkeys([*GROUPS, *groups.values()])
+    members = {name: [i for i, cell in enumerate(scores.cells) if groups[cell] == name] for name in named if name}
+    if every:
+        members["all"] = list(range(len(scores.cells)))
+    return [
+        {
+            "protocol": protocol,
+            "group": name,
+            "cells_seen": seen,
+            "model": model,
+            "cells": len({scores.cells[i] for i in chosen}),
+            "seeds": len(mae),
+            "failures": int(failed[:, chosen].sum()),
+            "parameters": scores.parameters,
+            "mae_mean": float(mae[:, chosen].mean()),
+            "mae_std": float(mae[:, chosen].mean(1).std()),
+            # Over cells, of the mean over seeds: a few cells change from one cycle to the next by themselves.
+            "mae_median": float(np.median(mae[:, chosen].mean(0))),
+            "dtw_mean": float(warped[:, chosen].mean()),
+            "train_s": scores.train_s,
+            "infer_s": scores.infer_s,
+            "paper_mae": PAPER.get(model, float("nan")) if protocol == "paper" and name == "all" else float("nan"),
+        }
+        for name, chosen in members.items()
+        if chosen
+    ]

@@ -1,0 +1,160 @@
+"""The models of the comparison, each for any benchmark system, with as many weights as the others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from twinfold import model as models
+from twinfold.io import unknown_name
+from twinfold.model import MLP, Energy, Scaling, Statistics, TrajectoryNetwork, Twin, matched_width
+from twinfold.numerics import RK4, AbstractProjection, Hold, Newton, Tangent
+from twinfold.systems import System
+
+DEPTH = 2
+CANONICAL = ("mass_spring", "two_body", "nonlinear_spring")
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a contender is built from: the system, its number of weights, and the units of the data (None: raw)."""
+
+    system: System
+    parameters: int
+    statistics: Statistics | None
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """What all twins of a system share."""
+        return {
+            "integrator": RK4(self.system.substeps),
+            "constraint": self.system.constraint,
+            "params": self.system.params,
+        }
+
+    def black_box(self) -> MLP:
+        """A network for the whole field."""
+        return self._network(tuple(range(len(self.system.state_names))), None, self.parameters)
+
+    def residual(self, parameters: int | None = None) -> MLP:
+        """A network for what the known physics leaves out."""
+        return self._network(self.system.residual_states, self.system.residual_adds_to, parameters or self.parameters)
+
+    def energy(self) -> Energy:
+        """A scalar network of the state."""
+        width = matched_width(self.parameters, len(self.system.state_names), 1, DEPTH)
+        return Energy(width, DEPTH, "off" if self.statistics is None else "data")
+
+    def trajectory(self, parameters: int) -> TrajectoryNetwork:
+        """A network of time and initial state."""
+        states = len(self.system.state_names)
+        width, units = matched_width(parameters, 1 + states, states, DEPTH), self.statistics
+        if units is None or units.x_mean is None or units.x_std is None:
+            return TrajectoryNetwork(width, DEPTH)
+        center = jnp.concatenate([units.t_mean[None], units.x_mean])
+        return TrajectoryNetwork(
+            width, DEPTH, Scaling(center, jnp.concatenate([units.t_std[None], units.x_std]), units.x_std)
+        )
+
+    def _network(self, seen: tuple[int, ...], adds_to: tuple[int, ...] | None, parameters: int) -> MLP:
+        states, time = len(self.system.state_names), self.system.residual_time
+        outputs = states if adds_to is None else len(adds_to)
+        width = matched_width(parameters, len(seen) + time, outputs, DEPTH)
+        scaling = self._scaling(seen, adds_to)
+        return MLP(states=seen, time=time, adds_to=adds_to, width=width, depth=DEPTH, scaling=scaling)
+
+    def _scaling(self, seen: tuple[int, ...], adds_to: tuple[int, ...] | None) -> Any:
+        """Units by value: a twin whose outputs are not its states could not compute them itself."""
+        units = self.statistics
+        if units is None or units.x_mean is None or units.x_std is None or units.rate_std is None:
+            return "off"
+        center, spread = units.x_mean[jnp.array(seen)], units.x_std[jnp.array(seen)]
+        if self.system.residual_time:
+            center = jnp.concatenate([center, units.t_mean[None]])
+            spread = jnp.concatenate([spread, units.t_std[None]])
+        return Scaling(center, spread, units.rate_std if adds_to is None else units.rate_std[jnp.array(adds_to)])
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A model of the comparison.
+
+    `build` makes its twin; `soft` and `collocation` are the weights of its loss; `multipliers`: trained with the
+    augmented Lagrangian; `trained`: whether there is anything to train; `canonical`: only for systems in canonical
+    coordinates.
+    """
+
+    title: str
+    build: Callable[[Design], Twin]
+    soft: float = 0.0
+    collocation: float = 0.0
+    multipliers: bool = False
+    trained: bool = True
+    canonical: bool = False
+
+    def lacks(self, system: str) -> str:
+        """Why it cannot represent a system; empty where it can."""
+        if not self.canonical or system in CANONICAL:
+            return ""
+        return f"{self.title} needs canonical coordinates of a conservative mechanical system; {system} has none."
+
+
+def _projected(grey: bool, projection: AbstractProjection) -> Callable[[Design], Twin]:
+    def build(design: Design) -> Twin:
+        if grey:
+            return models.phrpinn(design.system.physics, design.residual(), projection=projection, **design.common)
+        return models.pnode(design.black_box(), projection=projection, **design.common)
+
+    return build
+
+
+def _hrpinn(design: Design) -> Twin:
+    return models.hrpinn(design.system.physics, design.residual(), **design.common)
+
+
+def _pinn(design: Design) -> Twin:
+    """Two networks with half of the weights each: the trajectory, and the unknown part of the field."""
+    half = design.parameters // 2
+    common = {name: value for name, value in design.common.items() if name != "integrator"}
+    return models.pinn(design.trajectory(half), design.system.physics, design.residual(half), **common)
+
+
+def _standing(design: Design) -> Twin:
+    """The mean of the training data, whatever the initial state."""
+    units = design.statistics
+    assert units is not None
+    assert units.x_mean is not None
+    mean = units.x_mean
+    common: dict[str, Any] = design.common | {"integrator": Hold()}
+    return Twin(lambda x: jnp.zeros_like(x), observe=lambda x: mean.astype(x.dtype), initial=lambda y: y, **common)
+
+
+CONTENDERS: dict[str, Contender] = {
+    "constant": Contender("constant", _standing, trained=False),
+    "physics": Contender("known physics", lambda design: Twin(design.system.physics, **design.common), trained=False),
+    "node": Contender("NODE", lambda design: models.node(design.black_box(), **design.common)),
+    "pinn": Contender("PINN", _pinn, soft=0.1, collocation=0.1),
+    "hrpinn": Contender("HRPINN", _hrpinn),
+    "hrpinn_soft": Contender("HRPINN soft", _hrpinn, soft=1.0),
+    "alm": Contender("HRPINN ALM", _hrpinn, soft=1.0, multipliers=True),
+    "snde": Contender("SNDE", lambda design: models.snde(design.black_box(), **design.common)),
+    "hnn": Contender("HNN", lambda design: models.hnn(design.energy(), **design.common), canonical=True),
+    "lnn": Contender("LNN", lambda design: models.lnn(design.energy(), **design.common), canonical=True),
+    "pnode_fast": Contender("PNODE fast", _projected(False, Tangent())),
+    "pnode_robust": Contender("PNODE robust", _projected(False, Newton())),
+    "phrpinn_fast": Contender("PHRPINN fast", _projected(True, Tangent())),
+    "phrpinn_robust": Contender("PHRPINN robust", _projected(True, Newton())),
+}
+
+
+def contender(name: str) -> Contender:
+    """The model of this name; a `ValueError` that lists them for another name."""
+    if name not in CONTENDERS:
+        raise ValueError(f"there is no model {unknown_name(name, CONTENDERS)}")
+    return CONTENDERS[name]
+
+
+def model_for(name: str, system: System, *, parameters: int = 1200) -> Twin:
+    """The twin of a contender for a system, in raw units."""
+    return contender(name).build(Design(system, parameters, None))

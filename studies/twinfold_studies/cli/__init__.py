@@ -1,0 +1,11 @@
+"""Commands that the studies add to `twinfold`: demo, systems, bench, data."""
+
+import typer
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Entry point `twinfold.commands`."""
+    from twinfold_studies.cli import bench, data
+
+    app.add_typer(bench.app)
+    app.add_typer(data.app, name="data", rich_help_panel=bench.PANEL)

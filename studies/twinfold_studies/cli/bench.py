@@ -1,0 +1,184 @@
+"""Commands of the benchmarks: the systems, the demonstration, the experiments."""
+
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+PANEL = "Benchmarks"
+
+
+def _known_system(name: str) -> str:
+    from twinfold_studies.systems.registry import system
+
+    try:
+        return system(name).name
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command(rich_help_panel=PANEL)
+def systems() -> None:
+    """List the benchmark systems: what is known of each, its equations and its invariants."""
+    from rich.console import Console
+
+    from twinfold_studies.bench.describe import describe
+    from twinfold_studies.systems.registry import SYSTEMS
+
+    console = Console(highlight=False)
+    for name in SYSTEMS:
+        known, equations = describe(name)
+        console.print(f"[bold]{name}[/]  {known}", soft_wrap=True)
+        for line in equations:
+            console.print(f"    {line}", markup=False, soft_wrap=True)
+
+
+@app.command(rich_help_panel=PANEL)
+def demo(
+    system: Annotated[
+        str, typer.Option(callback=_known_system, help="Which system; see `twinfold systems`.")
+    ] = "two_body",
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Fits of each model, side by side; 3 when left out, 1 with --quick."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/demo-SYSTEM when left out.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One seed and few epochs.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Start over in a folder that holds another run.")] = False,
+) -> None:
+    """Fit NODE, HRPINN and PHRPINN (fast, robust) to one system, compare them, and write a report.
+
+    A run that was stopped goes on where it was when the same command is given again.
+    """
+    from rich.console import Console
+
+    from twinfold._core import enable_x64
+    from twinfold.io import OtherConfiguration
+    from twinfold_studies.bench.demo import Settings, run_demo
+    from twinfold_studies.bench.display import show
+    from twinfold_studies.bench.report import write_report
+
+    enable_x64()
+    console = Console(highlight=False)
+    few, epochs = (1, (0, 20, 10)) if quick else (3, None)
+    settings = Settings(system=system, seeds=seeds or few, epochs=epochs)
+    folder = Path("runs") / f"demo-{system}{'-quick' if quick else ''}" if out is None else out
+    try:
+        results = run_demo(
+            settings,
+            folder,
+            command=shlex.join(["twinfold", *sys.argv[1:]]),
+            force=force,
+            tell=lambda line: console.print(line, markup=False),
+        )
+        page = write_report(results, folder)
+    except (OtherConfiguration, ImportError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo(f"Interrupted. What is finished is in {folder}; the same command goes on from there.", err=True)
+        raise typer.Exit(130) from None
+    show(results, console)
+    console.print(f"\nReport: [bold]{page}[/]", soft_wrap=True)
+    if results.interrupted:
+        console.print("Interrupted: the same command goes on from here.")
+        raise typer.Exit(130)
+    if not results.outcomes:
+        raise typer.Exit(1)
+
+
+def _names(typed: str, check: Callable[[str], object]) -> tuple[str, ...]:
+    """A list of names separated by commas, each known to `check`."""
+    names = tuple(name.strip() for name in typed.split(",") if name.strip())
+    for name in names:
+        try:
+            check(name)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return names
+
+
+def _one_of(known: list[str], what: str) -> Callable[[str], None]:
+    def check(name: str) -> None:
+        if name not in known:
+            from twinfold.io import unknown_name
+
+            raise ValueError(f"there is no {what} {unknown_name(name, dict.fromkeys(known))}")
+
+    return check
+
+
+@app.command(rich_help_panel=PANEL)
+def bench(
+    name: Annotated[str, typer.Argument(help="An experiment; `list` shows them, `all` runs them one after the other.")],
+    systems: Annotated[str, typer.Option(help="Systems, separated by commas; all when left out.")] = "",
+    models: Annotated[str, typer.Option(help="Models, separated by commas; all when left out.")] = "",
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each model; the experiment's own number.")] = None,
+    protocol: Annotated[str, typer.Option(help="Protocols, separated by commas: `paper`, `best`; see battery.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="A first look, within three minutes.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder; all experiments in it share their finished cells.")] = Path(
+        "runs/bench"
+    ),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on in a folder that holds this run already.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Cells computed at a time, each in a process.")] = 1,
+    minutes: Annotated[float | None, typer.Option(help="Begin no further cell after so many minutes.")] = None,
+    measured: Annotated[
+        str, typer.Option("--data", help="Folder of measurements (battery); found by TWINFOLD_DATA when left out.")
+    ] = "",
+) -> None:
+    """Run an experiment of the paper, or one that it only wishes for, and write its tables, figures and report.
+
+    A run that was stopped, or killed, goes on with --resume; finished cells are never computed again.
+    """
+    from rich.console import Console
+
+    from twinfold._core import enable_x64
+    from twinfold.io import OtherConfiguration
+    from twinfold_studies.bench.experiment import Options, run_experiment
+    from twinfold_studies.bench.problems import problem
+    from twinfold_studies.experiments.registry import EXPERIMENTS, experiment
+
+    console = Console(highlight=False)
+    if name == "list":
+        for each in EXPERIMENTS.values():
+            console.print(f"[bold]{each.name}[/]  {each.about}", soft_wrap=True)
+        return
+    chosen = list(EXPERIMENTS) if name == "all" else list(_names(name, experiment))
+    known = [experiment(each) for each in chosen]
+    options = Options(
+        systems=_names(systems, problem),
+        models=_names(models, _one_of([model for each in known for model in each.models], "model")),
+        seeds=seeds or 0,
+        protocols=_names(protocol, _one_of([each for one in known for each in one.protocols], "protocol")),
+        quick=quick,
+        data=measured,
+    )
+    enable_x64()
+    stopped = False
+    for each in chosen:
+        try:
+            page, outcome = run_experiment(
+                experiment(each),
+                options,
+                out if not quick else out.with_name(f"{out.name}-quick"),
+                command=shlex.join(["twinfold", *sys.argv[1:]]),
+                resume=resume,
+                workers=workers,
+                seconds=None if minutes is None else 60 * minutes,
+                tell=lambda line: console.print(line, markup=False),
+                show=console.is_terminal,
+            )
+        except (OtherConfiguration, ImportError) as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(2) from None
+        console.print(f"{each}: {outcome.computed} cells computed, {len(outcome.failed)} failed", markup=False)
+        console.print(f"Report: [bold]{page}[/]", soft_wrap=True)
+        stopped = stopped or outcome.interrupted
+        if outcome.interrupted:
+            console.print("Not finished: the same command with --resume goes on from here.")
+            break
+    raise typer.Exit(130 if stopped else 0)

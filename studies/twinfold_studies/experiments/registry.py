@@ -1,0 +1,25 @@
+"""All experiments by name."""
+
+from twinfold.io import unknown_name
+from twinfold_studies.bench.experiment import Experiment
+from twinfold_studies.experiments.ablation import ABLATION
+from twinfold_studies.experiments.battery import BATTERY
+from twinfold_studies.experiments.conjecture1 import CONJECTURE1
+from twinfold_studies.experiments.cost import COST
+from twinfold_studies.experiments.cs2 import CS2
+from twinfold_studies.experiments.misspecification import MISSPECIFICATION
+from twinfold_studies.experiments.numerics import NUMERICS
+from twinfold_studies.experiments.sweep import CONJECTURE2, NOISE
+from twinfold_studies.experiments.theory import THEORY
+
+EXPERIMENTS: dict[str, Experiment] = {
+    each.name: each
+    for each in (CS2, ABLATION, MISSPECIFICATION, NOISE, CONJECTURE1, CONJECTURE2, THEORY, COST, BATTERY, NUMERICS)
+}
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of this name; a `ValueError` that lists them for another name."""
+    if name not in EXPERIMENTS:
+        raise ValueError(f"there is no experiment {unknown_name(name, (*EXPERIMENTS, 'all', 'list'))}")
+    return EXPERIMENTS[name]

@@ -1,0 +1,176 @@
+"""Discharges from tables, a row for each sample: CSV files and Parquet, recognised by their columns."""
+
+import csv
+import dataclasses
+import importlib
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from twinfold_studies.nasa.cells import ambient
+from twinfold_studies.nasa.collection import READ_ALREADY, Tray
+from twinfold_studies.nasa.discharge import Kind
+from twinfold_studies.nasa.log import Log
+from twinfold_studies.nasa.mat import from_date
+
+CELL, TIME = "battery", "time_s"
+Columns = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """What the columns of a table mean; `facts` is the table beside it with a row for each discharge."""
+
+    kind: Kind
+    index: str
+    series: tuple[str, ...]
+    sign: int
+    facts: str = ""
+
+
+LAYOUTS = (
+    Layout(
+        "cycle",
+        "discharge_index",
+        (TIME, "voltage_measured_V", "current_measured_A", "temperature_measured_C"),
+        -1,
+        "cycles.csv",
+    ),
+    Layout(
+        "reference",
+        "reference_index",
+        (TIME, "voltage_V", "current_A", "temperature_C"),
+        1,
+        "rw_reference_cycles.csv",
+    ),
+    Layout("walk", "run", (TIME, "voltage_V", "current_A", "temperature_C"), 1),
+)
+
+
+class Fact(NamedTuple):
+    """What the table of discharges says of one of them."""
+
+    ambient: float = np.nan
+    published: float = np.nan
+    start: datetime | None = None
+    cycle: int | None = None
+
+
+def read_table(path: Path, tray: Tray) -> None:
+    """Put the discharges of a table into the tray, but for cells whose discharges of that kind are there already.
+
+    A table without times is no log and left alone.
+    """
+    try:
+        header = _header(path)
+        if TIME not in header:
+            return
+        layouts = [layout for layout in LAYOUTS if layout.index in header]
+        wanted = {CELL, *layouts[0].series[:3]} if layouts else {CELL, *(each.index for each in LAYOUTS)}
+        if not layouts or not wanted <= set(header):
+            raise ValueError(f"of the columns needed it has not {', '.join(sorted(wanted - set(header)))}")
+        layout = layouts[0]
+        columns = _read(path, [CELL, layout.index, *(name for name in layout.series if name in header)])
+        facts = _facts(path.parent / layout.facts, layout.index) if layout.facts else {}
+    except (ValueError, OSError) as error:
+        tray.refuse(path.name, "", None, f"cannot be read as a table of discharges: {error}")
+        return
+    discharges = _discharges(columns[CELL], columns[layout.index])
+    taken = sorted(cell for cell in {cell for cell, _ in discharges} if tray.holds(cell, [layout.kind]))
+    for cell in taken:
+        tray.leave(path.name, cell, None, READ_ALREADY)
+    for (cell, index), rows in discharges.items():
+        if cell in taken:
+            continue
+        fact = facts.get((cell, index), Fact())
+        tray.add(
+            Log(
+                cell=cell,
+                index=index,
+                kind=layout.kind,
+                series={name: columns[name][rows] for name in layout.series if name in columns},
+                sign=layout.sign,
+                ambient=ambient(cell) if np.isnan(fact.ambient) else fact.ambient,
+                published=fact.published,
+                start=fact.start,
+                file=path.name,
+                cycle=fact.cycle,
+            )
+        )
+
+
+def _discharges(cells: np.ndarray, indices: np.ndarray) -> dict[tuple[str, int], np.ndarray]:
+    """The rows of each discharge, by cell and index."""
+    edges = np.flatnonzero((cells[1:] != cells[:-1]) | (indices[1:] != indices[:-1])) + 1
+    blocks: dict[tuple[str, int], list[np.ndarray]] = {}
+    for rows in np.split(np.arange(len(cells)), edges):
+        blocks.setdefault((str(cells[rows[0]]), int(indices[rows[0]])), []).append(rows)
+    return {key: np.concatenate(rows) for key, rows in blocks.items()}
+
+
+def _header(path: Path) -> list[str]:
+    if path.suffix.lower() == ".parquet":
+        return list(_parquet().read_schema(path).names)
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        return next(csv.reader(file), [])
+
+
+def _read(path: Path, names: list[str]) -> Columns:
+    """Columns of a table, as numbers but for the cells; an empty field of a number is NaN."""
+    if path.suffix.lower() == ".parquet":
+        table = _parquet().read_table(path, columns=names)
+        columns = {name: table.column(name).to_numpy() for name in names}
+    else:
+        rows = _rows(path)
+        columns = {name: np.array([row[name] or "nan" for row in rows]) for name in names}
+    if not len(columns[CELL]):
+        raise ValueError("it has no rows")
+    for name in names[1:]:
+        columns[name] = _as_floats(columns[name], name)
+    for name, empty in ((CELL, columns[CELL] == "nan"), (names[1], ~np.isfinite(columns[names[1]]))):
+        if empty.any():
+            raise ValueError(f"column {name} is empty in row {int(empty.argmax())}")
+    return columns
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    for number, row in enumerate(rows):
+        if None in row or None in row.values():
+            raise ValueError(f"row {number} has not as many fields as the header")
+    return rows
+
+
+def _as_floats(values: np.ndarray, name: str) -> np.ndarray:
+    try:
+        return values.astype(np.float64)
+    except ValueError as error:
+        raise ValueError(f"column {name}: {error}") from None
+
+
+def _facts(path: Path, index: str) -> dict[tuple[str, int], Fact]:
+    """The rows of a table of discharges, by cell and index; none where there is no such table."""
+    facts = {}
+    for number, row in enumerate(_rows(path)) if path.is_file() else ():
+        try:
+            stamp = row.get("start_time")
+            facts[row[CELL], int(row[index])] = Fact(
+                ambient=float(row.get("ambient_temperature_C") or row.get("nominal_ambient_C") or "nan"),
+                # In the table of set #11 it is no published value but an integral.
+                published=float(row["capacity_Ah"] or "nan") if "mat_cycle_index" in row else np.nan,
+                start=datetime.fromisoformat(stamp) if stamp else from_date(row.get("start_date", "")),
+                cycle=int(row["mat_cycle_index"]) if row.get("mat_cycle_index") else None,
+            )
+        except (KeyError, ValueError) as error:
+            raise ValueError(f"{path.name}, row {number}: {error}") from None
+    return facts
+
+
+def _parquet() -> Any:
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ImportError("Parquet files are read with PyArrow: pip install twinfold[battery].") from None

@@ -1,0 +1,382 @@
+"""Exported twins against the twin itself: C, FMU, ONNX and StableHLO, and what is refused."""
+
+import ctypes
+import dataclasses
+import re
+import shutil
+import subprocess
+import zipfile
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from twinfold_studies.systems.registry import SYSTEMS, system
+
+import twinfold as tw
+import twinfold.export._c.export
+import twinfold.export._fmu.export
+from twinfold._core._results import RESULTS
+from twinfold.export import (
+    ExportSpec,
+    export_c,
+    export_fmu,
+    export_onnx,
+    export_stablehlo,
+    export_twin,
+    load_stablehlo,
+)
+from twinfold.export._c.compiled import Compiled, build, find_compiler
+from twinfold.export._c.export import compare_run, write_source
+from twinfold.export._fmu.host import Host, HostError
+from twinfold.export._reference import reference_of
+from twinfold.export._step import MESSAGES, precision, step_of
+
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+PROJECTIONS = {"none": None, "tangent": tw.Tangent(), "newton": tw.Newton(), "adaptive": tw.Adaptive()}
+
+
+def pendulum(t, x, w, p):
+    """A pendulum in Cartesian coordinates, pushed."""
+    pull = (x[2:] @ x[2:] - p["g"] * x[1]) / p["l"] ** 2
+    return jnp.concatenate([x[2:], w - pull * x[:2] - jnp.array([0.0, 1.0]) * p["g"]])
+
+
+def pendulum_twin(projection=None, input_interpolation: Any = "hold"):
+    twin = tw.Twin(
+        tw.GreyBox(pendulum, tw.MLP(states=[2, 3], adds_to=[2, 3], width=16, depth=2)),
+        params={"l": 1.0, "g": tw.Unknown(9.81)},
+        observe=lambda x, w: jnp.stack([jnp.arctan2(x[0], -x[1]), x[2] * w[0]]),
+        constraint=None if projection is None else tw.Constraint(lambda x, p: x[:2] @ x[:2] - p["l"] ** 2),
+        projection=projection,
+        input_interpolation=input_interpolation,
+    )
+    with precision(np.float64):
+        return twin.initialise(jr.key(0), states=4, inputs=2)
+
+
+SPEC = ExportSpec(
+    "pendulum",
+    ["x", "y", "vx", "vy"],
+    ["ux", "uy"],
+    ["angle", "power"],
+    dt=0.01,
+    x0=[0.6, -0.8, 0.0, 0.0],
+    x_low=[-1, -1, -2, -2],
+    x_high=[1, 1, 2, 2],
+    w_low=[-1, -1],
+    w_high=[1, 1],
+    units={"vx": "m/s", "angle": "rad"},
+)
+
+
+@needs_compiler
+def test_c_is_the_simulation(tmp_path):
+    """One step from drawn states to 1e-12, and a free run that is that of `Twin.simulate`, outputs and all."""
+    twin = pendulum_twin(tw.Tangent(), input_interpolation="linear")
+    reference = reference_of(twin, SPEC, states=300, horizon=100)
+    report = export_c(twin, SPEC, tmp_path, reference=reference)
+    assert report.checked, report.words
+    assert (report.largest_difference or 0.0) <= 1e-12
+    assert [file.name for file in report.files] == ["pendulum.c", "pendulum.h"]
+    step, run = reference.step, reference.run
+    compiled = Compiled(build(find_compiler() or "", [report.files[0]], tmp_path / "p.so"), step)
+    assert step.parameters == ("g", "l")
+    for gravity in (9.81, 20.0):  # parameters are arguments
+        p = np.array([gravity, 1.0])
+        with precision(np.float64):
+            out = twin.simulate(np.asarray(SPEC.x0), run.t, run.w, p={"g": gravity, "l": 1.0})
+        state, y, _ = compiled.init(run.t[0], np.asarray(SPEC.x0), run.w[0], p)
+        xs, ys = [state[:4]], [y]
+        for k in range(100):
+            state, y, status = compiled.step(run.t[k], run.w[k], run.w[k + 1], p, state)
+            assert status == 0
+            xs.append(state[:4])
+            ys.append(y)
+        np.testing.assert_allclose(xs, out.xs, atol=1e-12)
+        np.testing.assert_allclose(ys, out.ys, atol=1e-12)
+
+
+@needs_compiler
+def test_c_symbols_and_text(tmp_path):
+    """Only prefixed names are seen from outside; nothing is allocated; a strict compiler has nothing to say."""
+    with precision(np.float64):
+        files = write_source(step_of(pendulum_twin(tw.Tangent()), SPEC), tmp_path)
+    text = files[0].read_text()
+    assert "malloc" not in text
+    flags = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"]
+    library = build(find_compiler() or "", [files[0]], tmp_path / "p.so", flags=flags)
+    if shutil.which("nm"):
+        listed = subprocess.run(
+            ["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True
+        )
+        names = [line.split()[-1] for line in listed.stdout.splitlines()]
+        assert names
+        assert all(name.startswith("pendulum_") for name in names)
+    message = ctypes.CDLL(str(library)).pendulum_message
+    message.restype = ctypes.c_char_p
+    assert message(1).decode() == MESSAGES[1] == RESULTS[RESULTS.nonfinite]
+    assert message(99) == b"unknown status"
+
+
+@needs_compiler
+def test_c_reports_failures(tmp_path):
+    """A state that is not finite is not taken over, and the status says why."""
+    twin = tw.Twin(lambda x: x**3, integrator=tw.Euler())
+    spec = ExportSpec("burst", ["x"], [], ["x"], 1.0, [1e120])
+    with precision(np.float64):
+        step = step_of(twin, spec)
+        files = write_source(step, tmp_path)
+    compiled = Compiled(build(find_compiler() or "", [files[0]], tmp_path / "b.so"), step)
+    state, _, status = compiled.step(0.0, np.zeros(0), np.zeros(0), np.zeros(0), np.array([1e120]))
+    assert status == 1
+    assert state[0] == 1e120
+
+
+@needs_compiler
+def test_fmu(tmp_path):
+    """It passes FMPy where that is installed; a host can set parameters, save a state and go back to it."""
+    twin = pendulum_twin(tw.Tangent())
+    report = export_fmu(twin, SPEC, tmp_path, horizon=60)
+    assert report.checked, report.words
+    assert (report.free_running_difference or 0.0) <= 1e-9
+    with zipfile.ZipFile(report.files[0]) as archive:
+        archive.extractall(tmp_path / "inside")
+        text = archive.read("modelDescription.xml").decode()
+    guid = text.split('guid="')[1].split('"')[0]
+    for expected in ('name="ux"', 'name="angle"', 'name="vx"', 'name="g"', 'start="9.81"', 'unit="m/s"'):
+        assert expected in text
+    (library,) = (tmp_path / "inside" / "binaries").glob("*/pendulum*")
+    with pytest.raises(HostError, match="guid"):
+        Host(library, "{another}")
+    host = Host(library, guid)
+    host.start(0.0, np.zeros(2))
+    host.advance(0.0, 0.01)
+    saved = ctypes.c_void_p()
+    host.call("fmi2GetFMUstate", ctypes.byref(saved))
+    host.advance(0.01, 0.05)  # five steps at once
+    later = host.get(4, 4)
+    host.call("fmi2SetFMUstate", saved)
+    for k in range(5):
+        host.advance(0.01 + 0.01 * k, 0.01)
+    np.testing.assert_allclose(host.get(4, 4), later, rtol=1e-14)
+    with pytest.raises(HostError, match=r"multiple of 0\.01"):
+        host.advance(0.06, 0.015)
+    host.call("fmi2SetFMUstate", saved)
+    host.set(8, np.array([0.0]))  # no gravity
+    host.advance(0.01, 0.05)
+    assert abs(host.get(4, 4)[3] - later[3]) > 0.1
+    host.call("fmi2FreeFMUstate", ctypes.byref(saved))
+    host.close()
+
+
+def test_without_a_compiler(tmp_path, monkeypatch):
+    """The files are written, and the words say that nothing was checked."""
+    monkeypatch.setattr(twinfold.export._c.export, "find_compiler", lambda: None)
+    monkeypatch.setattr(twinfold.export._fmu.export, "find_compiler", lambda: None)
+    for report in (export_c(pendulum_twin(), SPEC, tmp_path), export_fmu(pendulum_twin(), SPEC, tmp_path)):
+        assert not report.checked
+        assert "no C compiler" in report.words[0]
+        assert all(file.exists() for file in report.files)
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    """Each message names the argument."""
+    for change, words in (
+        ({"name": "2nd"}, "name='2nd'"),
+        ({"dt": 0.0}, "dt=0.0"),
+        ({"x0": [1.0]}, "1 values for 4 states"),
+        ({"x_low": [5.0] * 4}, "x_low"),
+        ({"inputs": ["u", "u"]}, "twice"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            dataclasses.replace(SPEC, **change)
+    with pytest.raises(ValueError, match="1 names for 2 outputs"), precision(np.float64):
+        step_of(pendulum_twin(), dataclasses.replace(SPEC, outputs=["angle"]))
+    with pytest.raises(ValueError, match=r"no parameter 'gg'.*Did you mean 'g'"), precision(np.float64):
+        step_of(pendulum_twin(), dataclasses.replace(SPEC, parameters={"gg": 1.0}))
+    with pytest.raises(ValueError, match="no export to 'fmi'"):
+        export_twin(pendulum_twin(), SPEC, tmp_path, to=["fmi"])
+    with pytest.raises(ValueError, match="function of time"), precision(np.float64):
+        step_of(tw.Twin(lambda x: -x, trajectory=lambda t, x: x), ExportSpec("a", ["x"], [], ["x"], 0.1, [1.0]))
+
+
+def test_one_form_does_not_spoil_another(tmp_path):
+    """C has no `erf_inv`, StableHLO has: one report says why not, the other is there."""
+    twin = tw.Twin(lambda x: jax.lax.erf_inv(0.1 * x))
+    spec = ExportSpec("both", ["x"], [], ["x"], 0.1, [1.0])
+    refused, written = export_twin(twin, spec, tmp_path, to=["c", "stablehlo"], states=20, horizon=5)
+    assert not refused.files
+    assert "erf_inv" in refused.words[0]
+    assert written.checked, written.words
+
+
+@pytest.mark.slow
+def test_stablehlo(tmp_path):
+    """What is loaded again computes the same; in the wrong precision it says so."""
+    report = export_stablehlo(pendulum_twin(tw.Newton()), SPEC, tmp_path, states=100)
+    assert report.checked, report.words
+    with jax.enable_x64(False), pytest.raises(ValueError, match="float64"):
+        load_stablehlo(tmp_path / "pendulum.json")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("projection", ["none", "tangent", "newton"])
+def test_onnx(projection, tmp_path):
+    """Both precisions in onnxruntime, with all the loops of a projection."""
+    pytest.importorskip("jax2onnx")
+    pytest.importorskip("onnxruntime")
+    report = export_onnx(pendulum_twin(PROJECTIONS[projection]), SPEC, tmp_path, states=100)
+    assert report.checked, report.words
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize("projection", list(PROJECTIONS))
+@pytest.mark.parametrize("name", list(SYSTEMS))
+def test_systems_in_c(name, projection, tmp_path):
+    """Every system with every projection, from 10,000 states."""
+    known = system(name)
+    residual = tw.MLP(states=list(known.residual_states), adds_to=list(known.residual_adds_to), width=16, depth=2)
+    twin = tw.Twin(
+        tw.GreyBox(known.physics, residual),
+        params=known.params,
+        constraint=known.constraint,
+        projection=PROJECTIONS[projection],
+    )
+    with precision(np.float64):
+        twin = twin.initialise(jr.key(0), states=len(known.state_names))
+        drawn = np.asarray(known.draw(jr.key(1), 200))
+    ends: Any = {"x_low": drawn.min(axis=0), "x_high": drawn.max(axis=0)}
+    spec = ExportSpec(name, known.state_names, [], known.state_names, known.dt, drawn[0], **ends)
+    report = export_c(twin, spec, tmp_path)
+    assert report.checked, report.words
+    assert (report.largest_difference or 0.0) <= 1e-12
+
+
+HOST = r"""
+#include <dlfcn.h>
+#include <stdio.h>
+typedef struct { void *f[5]; } Callbacks;
+int main(int count, char **args)
+{
+    Callbacks none = {{0}};
+    void *library = dlopen(args[1], RTLD_NOW | RTLD_LOCAL);
+    if (!library) { puts(dlerror()); return 1; }
+    void *(*make)(const char *, int, const char *, const char *, void *, int, int) = dlsym(library, "fmi2Instantiate");
+    int (*setup)(void *, int, double, double, int, double) = dlsym(library, "fmi2SetupExperiment");
+    int (*enter)(void *) = dlsym(library, "fmi2EnterInitializationMode");
+    int (*leave)(void *) = dlsym(library, "fmi2ExitInitializationMode");
+    int (*step)(void *, double, double, int) = dlsym(library, "fmi2DoStep");
+    int (*get)(void *, const unsigned *, size_t, double *) = dlsym(library, "fmi2GetReal");
+    void *slave = make("host", 1, args[2], 0, &none, 0, 0);
+    if (!slave || setup(slave, 0, 0, 0, 0, 0) || enter(slave) || leave(slave)) return 2;
+    for (int k = 0; k < 100; k++) if (step(slave, 0.01 * k, 0.01, 1)) return 3;
+    unsigned at[4] = {4, 5, 6, 7};
+    double x[4];
+    if (get(slave, at, 4, x)) return 4;
+    printf("%.17g %.17g %.17g %.17g\n", x[0], x[1], x[2], x[3]);
+    return count == 0;
+}
+"""
+
+
+@pytest.mark.slow
+@needs_compiler
+def test_plain_c_host(tmp_path):
+    """A program of a few lines loads the FMU's binary and runs it, far from Python."""
+    twin = pendulum_twin(tw.Newton())
+    report = export_fmu(twin, SPEC, tmp_path, horizon=20)
+    with zipfile.ZipFile(report.files[0]) as archive:
+        archive.extractall(tmp_path / "inside")
+        guid = archive.read("modelDescription.xml").decode().split('guid="')[1].split('"')[0]
+    (library,) = (tmp_path / "inside" / "binaries").glob("*/pendulum*")
+    (tmp_path / "host.c").write_text(HOST)
+    program = tmp_path / "host"
+    subprocess.run([find_compiler() or "", str(tmp_path / "host.c"), "-o", str(program), "-ldl"], check=True)
+    done = subprocess.run([str(program), str(library), guid], capture_output=True, text=True, check=True)
+    with precision(np.float64):
+        ts = 0.01 * np.arange(101)
+        expected = twin.simulate(jnp.asarray(SPEC.x0), jnp.asarray(ts), jnp.zeros((101, 2))).xs[-1]
+    np.testing.assert_allclose(np.array(done.stdout.split(), float), expected, atol=1e-9)
+
+
+def rectified(integrator):
+    from twinfold_studies.systems.circuit import rectifier
+
+    ends: Any = {"x_low": [0.0], "x_high": [4.0], "w_low": [1.0], "w_high": [6.0]}
+    spec = ExportSpec("rectifier", ["v"], ["u"], ["out", "i"], 2e-4, [1.0], [5.0], **ends)
+    return rectifier(integrator=integrator), spec
+
+
+def stiff(integrator):
+    twin = tw.Twin(lambda x: jnp.stack([x[1], 100 * (1 - x[0] ** 2) * x[1] - x[0]]), integrator=integrator)
+    return twin, ExportSpec("stiff", ["x", "v"], [], ["x", "v"], 0.01, [2.0, 0.0], x_low=[1.2, -1.0], x_high=[2.0, 1.0])
+
+
+def cell(kinetics):
+    from twinfold.systems._battery.cell import battery
+
+    twin = battery(kinetics=kinetics)
+    x0 = np.asarray(twin.initial_state(0.0, jnp.zeros(1), jnp.zeros(2), twin.parameters()))
+    ends: Any = {
+        "x_low": 0.97 * x0,
+        "x_high": 0.995 * x0 + 1e-3 * (x0 == 0),
+        "w_low": [0.0, 15.0],
+        "w_high": [3.0, 35.0],
+    }
+    names = [f"q{k}" for k in range(7)]
+    return twin, ExportSpec("cell", names, ["current", "celsius"], ["voltage"], 10.0, x0, [1.0, 25.0], **ends)
+
+
+def chain():
+    from twinfold_studies.systems.chain import Chain
+
+    made = Chain(10)
+    x0 = np.asarray(made.state)
+    twin = tw.Twin(lambda x: -0.1 * jnp.sin(3 * x), constraint=made.constraint, projection=tw.Tangent())
+    names = [f"x{k}" for k in range(20)]
+    return twin, ExportSpec("chain", names, [], names, 0.05, x0, x_low=x0 - 1e-3, x_high=x0 + 1e-3)
+
+
+HARD = {
+    "implicit algebraic equations": lambda: rectified(tw.RK4()),
+    "Radau": lambda: stiff(tw.Radau()),
+    "BDF": lambda: stiff(tw.BDF(order=2, substeps=2)),
+    "battery": lambda: cell("symmetric"),
+    "Butler-Volmer": lambda: cell("butler-volmer"),
+    "ten constraints": chain,
+    "bounds": lambda: (
+        tw.Twin(lambda x, w: w - x, constraint=tw.Bounds(lambda x: x, lower=0.0, upper=1.0), projection=tw.Newton()),
+        ExportSpec("kept", ["a"], ["u"], ["a"], 0.1, [0.5], x_low=[0.0], x_high=[1.0], w_low=[-20.0], w_high=[20.0]),
+    ),
+}
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize("name", list(HARD))
+def test_hard_steps_in_c(name, tmp_path):
+    """Iterations inside the step: algebraic equations, implicit integrators, factorisations, active sets."""
+    with precision(np.float64):
+        twin, spec = HARD[name]()
+    report = export_c(twin, spec, tmp_path, states=1000, horizon=100)
+    assert report.checked, report.words
+    assert (report.largest_difference or 0.0) <= 1e-12
+
+
+@needs_compiler
+def test_a_wrong_file_is_found(tmp_path):
+    """The check sees that one of the weights is off by one part in ten million."""
+    with precision(np.float64):
+        reference = reference_of(pendulum_twin(), SPEC, states=1, horizon=20)
+        files = write_source(reference.step, tmp_path)
+    text = files[0].read_text()
+    found = re.search(r"static const double pendulum_c\d+\[\d+\] = \{\s+([-.e\d]+)", text)
+    assert found is not None
+    weight = found.group(1)
+    files[0].write_text(text.replace(weight, repr(float(weight) * (1 + 1e-7))))
+    compiled = Compiled(build(find_compiler() or "", [files[0]], tmp_path / "p.so"), reference.step)
+    assert compare_run(compiled, reference.run) > 1e-12

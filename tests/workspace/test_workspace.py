@@ -1,0 +1,396 @@
+"""The path from a folder to a fitted twin: projects, systems, splits, run folders, commands; the twin has one state."""
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from twinfold.cli import app
+from twinfold.data._dataset import Dataset
+from twinfold.model._model_file import read_info
+from twinfold.workspace import _fit as training_module
+from twinfold.workspace._config import DataConfig, read_config
+from twinfold.workspace._export import spec_of
+from twinfold.workspace._files import read_history
+from twinfold.workspace._fit import fit_workspace, load_fitted
+from twinfold.workspace._new import new_project
+from twinfold.workspace._report import read_metrics
+from twinfold.workspace._samples import SAMPLES, motor_rate, pendulum_rate, tank_rate
+from twinfold.workspace._workspace import load_system, open_workspace, split_data
+
+pd = pytest.importorskip("pandas")
+
+SYSTEM = """
+import twinfold as tw
+
+STATES = ["x"]
+UNITS = {"time": "s", "x": "m", "u": "m/s"}
+
+
+def rate(x, w, p):
+    return -p["k"] * x + w
+
+
+def twin():
+    return tw.Twin(rate, params={"k": tw.Unknown(1.0, positive=True)})
+"""
+TOML = """
+[data]
+files = ["data/*.csv"]
+run = "id"
+inputs = ["u"]
+outputs = ["x"]
+
+[fit]
+seeds = 1
+levenberg = 12
+
+[run]
+folder = "runs/a"
+"""
+DECAY, STEP = 0.7, 0.05
+
+
+def decays(runs: int = 5, samples: int = 21) -> str:
+    """x' = -k x + u with u held between samples, exact."""
+    rng, lines, kept = np.random.default_rng(0), ["id,t,u,x"], np.exp(-DECAY * STEP)
+    for run in range(runs):
+        x = rng.uniform(0.5, 2)
+        for sample in range(samples):
+            u = float(sample // 7) - 1
+            lines.append(f"{run},{sample * STEP!r},{u},{float(x)!r}")
+            x = kept * x + (1 - kept) / DECAY * u
+    return "\n".join(lines) + "\n"
+
+
+def made(folder):
+    (folder / "data").mkdir(parents=True)
+    (folder / "system.py").write_text(SYSTEM)
+    (folder / "twinfold.toml").write_text(TOML)
+    (folder / "data" / "all.csv").write_text(decays())
+    return folder
+
+
+def call(*arguments):
+    """Exit code and all that was printed, as one line."""
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.output
+    return result.exit_code, re.sub(r"[\s│╭╮╰╯─]+", " ", result.output)
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    folder = made(tmp_path_factory.mktemp("work") / "decay")
+    code, output = call("fit", "-q", "-C", folder)
+    assert code == 0, output
+    return folder, output
+
+
+# Projects
+
+
+@pytest.mark.parametrize("template", list(SAMPLES))
+def test_a_new_project_is_complete_and_readable(template, tmp_path):
+    files = new_project(tmp_path / "plant", template)
+    assert [path.relative_to(tmp_path / "plant").as_posix() for path in files] == [
+        "system.py",
+        "twinfold.toml",
+        "README.md",
+        "data/sample.csv",
+    ]
+    workspace = open_workspace(tmp_path / "plant")
+    system, parts = workspace.load_system(), workspace.load_parts()
+    assert [len(data) for data in parts.named().values()] == [6, 2, 2]
+    assert "plant" in (tmp_path / "plant" / "README.md").read_text()
+    assert set(system.states or ()) | {"time", *parts.train.input_names} == set(system.units)
+    before = (tmp_path / "plant" / "system.py").read_bytes()
+    with pytest.raises(FileExistsError, match="not empty"):
+        new_project(tmp_path / "plant", template)
+    assert (tmp_path / "plant" / "system.py").read_bytes() == before
+    with pytest.raises(ValueError, match="Did you mean 'motor'"):
+        new_project(tmp_path / "other", "moter")
+
+
+@pytest.mark.parametrize(
+    ("template", "rate", "p", "x", "missing"),
+    [
+        # Along the rod the drag is taken up by the rod; across it, it is the drag itself.
+        ("pendulum", pendulum_rate, {"mass": 0.8}, [0.72, -0.96, 1.6, 1.2], [0, 0, -(0.08 + 0.3) * 1.6, -0.38 * 1.2]),
+        ("motor", motor_rate, {"resistance": 1.3}, [2.0, 200.0], [0, -(0.012 + 3e-5 * 200) / 5e-5]),
+        (
+            "tank",
+            tank_rate,
+            {"valve": 1.4e-3},
+            [0.3, 0.25],
+            [0, -6e-4 * np.sqrt(0.250001) * 1.794646 / 0.04],
+        ),
+    ],
+)
+def test_the_sample_differs_from_the_physics_by_what_is_to_be_learned(template, rate, p, x, missing, tmp_path):
+    new_project(tmp_path / "plant", template)
+    field: Any = load_system(tmp_path / "plant" / "system.py").twin.field
+    known = np.asarray(field.physics(0.0, np.array(x), np.array([0.4]), p))
+    np.testing.assert_allclose(rate(np.array(x), 0.4) - known, missing, rtol=1e-4, atol=1e-9)
+
+
+# The user's file
+
+
+def test_a_changed_system_is_not_run_unless_it_is_trusted(tmp_path):
+    path, marker = tmp_path / "system.py", tmp_path / "ran"
+    path.write_text(SYSTEM)
+    sha = load_system(path).sha256
+    path.write_text(SYSTEM + f"\nopen({str(marker)!r}, 'w').close()\n")
+    with pytest.raises(ValueError, match=r"not run.*--trust-changed-system"):
+        load_system(path, sha256=sha)
+    assert not marker.exists()
+    assert load_system(path, sha256=sha, trust_changed=True).sha256 != sha
+    assert marker.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = (", "line 1: '\\(' was never closed"),
+        ("\n1 / 0\n", "line 2, in <module>: ZeroDivisionError"),
+        ("import nowhere_to_be_found\n", "ModuleNotFoundError"),
+        (
+            "def twin():\n    return helper()\n\n\ndef helper():\n    raise KeyError('k')\n",
+            "line 6, in helper: KeyError",
+        ),
+        ("pass\n", "no function twin"),
+        ("def twin():\n    return 3\n", "returned a int"),
+        ("raise SystemExit\n", "SystemExit"),
+        ("STATES = 'x'\n" + SYSTEM.replace('["x"]', "[1]"), "STATES is .1.; it must be a list of texts"),
+        ("\0", "null|source"),
+    ],
+)
+def test_mistakes_in_system_py_are_named_with_their_line(text, message, tmp_path):
+    (tmp_path / "system.py").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        load_system(tmp_path / "system.py")
+
+
+# Splits
+
+
+def runs(count: int) -> Dataset:
+    return Dataset.from_arrays(np.arange(3.0), [np.ones((3, 1)) * index for index in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("count", "valid", "test", "sizes", "notes"),
+    [
+        (10, 0.2, 0.2, [6, 2, 2], 0),
+        (3, 0.2, 0.2, [1, 1, 1], 0),
+        (2, 0.2, 0.2, [1, 1], 1),
+        (1, 0.2, 0.2, [1], 2),
+        (4, 0.0, 0.5, [2, 2], 0),
+        (4, ("0",), ("3", "1"), [1, 1, 2], 0),
+    ],
+)
+def test_every_run_is_in_one_part(count, valid, test, sizes, notes):
+    parts = split_data(runs(count), DataConfig(files=("a",), outputs=("y0",), valid=valid, test=test))
+    named = parts.named()
+    assert [len(data) for data in named.values()] == sizes
+    assert sorted(name for data in named.values() for name in data.names) == sorted(runs(count).names)
+    assert len(parts.notes) == notes
+
+
+# Fits
+
+
+def test_a_fit_finds_the_parameter_and_keeps_all_in_its_folder(fitted):
+    folder, output = fitted
+    run = folder / "runs" / "a"
+    assert {path.name for path in run.iterdir()} == {
+        "config.toml",
+        "versions.json",
+        "fit.npz",
+        "model.twin",
+        "history.jsonl",
+        "metrics.json",
+    }
+    workspace = open_workspace(folder)
+    found = load_fitted(workspace)
+    assert float(found.twin.parameters()["k"]) == pytest.approx(DECAY, abs=1e-6)
+    assert (found.info.states, found.info.inputs, found.info.dt) == (("x",), ("u",), STEP)
+    assert read_config(run / "config.toml") == workspace.config
+    metrics = read_metrics(workspace, found)
+    assert metrics["twin"]["test"]["rmse"] < 1e-6
+    first = float(workspace.load_system().twin.parameters()["k"])
+    assert metrics["pure physics"]["test"]["rmse"] > 0.01 * abs(first - DECAY)
+    train, test = workspace.load_parts().train, workspace.load_parts().test
+    mean = np.concatenate([run.y for run in train.runs]).mean()
+    assert test is not None
+    expected = np.mean([np.sqrt(np.mean((run.y - mean) ** 2)) for run in test.runs])
+    assert metrics["constant"]["test"]["rmse"] == pytest.approx(expected, rel=1e-12)
+    assert "RMSE" in output
+    history = read_history(run)
+    assert history is not None
+    assert history["loss"].shape[1] == 1
+    assert history["loss"][-1, 0] < 1e-10 < history["loss"][0, 0]
+
+
+def test_the_same_command_does_not_fit_again(fitted, monkeypatch):
+    monkeypatch.setattr(training_module, "fit", lambda *_, **__: pytest.fail("a finished fit was run again"))
+    code, output = call("fit", "-C", fitted[0])
+    assert code == 0
+    assert "holds this fit already" in output
+
+
+def test_another_configuration_is_refused_and_nothing_touched(fitted):
+    folder, _ = fitted
+    run = folder / "runs" / "a"
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    code, output = call("fit", "-C", folder, "--set", "fit.levenberg=99")
+    assert code == 2
+    assert "fit.levenberg: 12 there, 99 now" in output
+    assert "--force" in output
+    system = folder / "system.py"
+    system.write_text(SYSTEM + "\n# changed\n")
+    try:
+        code, output = call("fit", "-C", folder)
+        assert code == 2
+        assert "system sha256" in output
+        code, output = call("evaluate", "-C", folder)
+        assert code == 2
+        assert "was not run" in output
+    finally:
+        system.write_text(SYSTEM)
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+def test_a_folder_that_is_no_run_is_never_written_to(fitted, tmp_path):
+    (tmp_path / "thesis.txt").write_text("mine")
+    code, output = call("fit", "-C", fitted[0], "--out", tmp_path, "--force")
+    assert code == 2
+    assert "not the folder of a run" in output
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_an_interrupted_fit_leaves_no_model_and_goes_on_from_its_checkpoint(fitted, monkeypatch, tmp_path):
+    folder = tmp_path / "decay"
+    shutil.copytree(fitted[0], folder)
+    run = folder / "runs" / "a"
+    for name in ("model.twin", "metrics.json"):
+        (run / name).unlink()
+    real, given = training_module.fit, []
+
+    def stopped(*arguments, **options):
+        given.append(options["checkpoint"])
+        done = real(*arguments, **options)
+        object.__setattr__(done, "interrupted", len(given) == 1)
+        return done
+
+    monkeypatch.setattr(training_module, "fit", stopped)
+    workspace = open_workspace(folder)
+    assert fit_workspace(workspace, progress=False).interrupted
+    assert given == [run / "fit.npz"]
+    assert not (run / "model.twin").exists()
+    told = []
+    assert not fit_workspace(workspace, progress=False, tell=told.append).interrupted
+    assert told == [f"Going on with the fit in {run}."]
+    original = read_info(fitted[0] / "runs" / "a" / "model.twin")
+    assert read_info(run / "model.twin").metrics == original.metrics
+
+
+# What comes after
+
+
+def test_evaluate_and_info_say_the_same_numbers(fitted, tmp_path):
+    folder, _ = fitted
+    before = json.loads((folder / "runs" / "a" / "metrics.json").read_text())
+    code, _ = call("evaluate", "-C", folder, "--out", tmp_path / "m.json")
+    assert code == 0
+    assert json.loads((tmp_path / "m.json").read_text()) == before
+    code, output = call("info", "-C", folder, "--json")
+    assert code == 0
+    assert json.loads(output)["metrics"] == before
+    code, output = call("info", folder / "runs" / "a" / "model.twin")
+    assert code == 0
+    assert "u [m/s] from -1 to 1" in output
+
+
+def test_simulate_follows_the_closed_form(fitted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ts = np.linspace(0, 1, 11)
+    pd.DataFrame({"t": ts, "u": 0.0}).to_csv("in.csv", index=False)
+    code, output = call("simulate", "in.csv", "-C", fitted[0], "--x0", "2")
+    assert code == 0, output
+    table = pd.read_csv("simulation.csv")
+    assert list(table.columns) == ["run", "t", "u", "x"]
+    np.testing.assert_allclose(table["x"], 2 * np.exp(-DECAY * ts), rtol=1e-6)
+    assert (tmp_path / "simulation.png").read_bytes().startswith(b"\x89PNG")
+    code, output = call("simulate", "in.csv", "-C", fitted[0])
+    assert code == 2
+    assert "--x0" in output
+    pd.DataFrame({"t": ts, "u": 0.0, "x": 3.0}).to_csv("in.csv", index=False)  # the first row says where it starts
+    code, _ = call("simulate", "in.csv", "-C", fitted[0], "--no-plot", "--out", "out.parquet")
+    assert code == 0
+    np.testing.assert_allclose(pd.read_parquet("out.parquet")["x"], 3 * np.exp(-DECAY * ts), rtol=1e-6)
+
+
+def test_the_export_has_the_names_and_the_range_of_the_data(fitted):
+    workspace = open_workspace(fitted[0], ["export.dt=0.01"])
+    spec = spec_of(workspace, load_fitted(workspace))
+    assert (spec.name, spec.dt, list(spec.inputs), list(spec.w_low)) == ("decay", 0.01, ["u"], [-1.0])
+
+
+# Commands
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("fit", "-C", "nowhere"), "twinfold new NAME"),
+        (("fit", "--set", "fit.seds=3"), "Did you mean 'seeds'"),
+        (("fit", "--set", "data.files=none.csv"), "there is no file 'none.csv'"),
+        (("fit", "--set", "data.outputs=y"), "outputs: there is no column 'y'"),
+        (("fit", "--set", "system.file=other.py"), "There is no"),
+        (("evaluate", "--set", "run.folder=runs/none"), "twinfold fit"),
+        (("info", "system.py"), "not a model file"),
+        (("simulate", "data/all.csv", "--out", "x.xls"), ".csv or .parquet"),
+        (("simulate", "data/all.csv", "--x0", "1,a"), "separated by commas"),
+        (("simulate", "data/all.csv", "--x0", "1,2"), "has 2 values; the twin has 1 states"),
+        (("export", "--to", "fmy"), "Did you mean 'fmu'"),
+        (("new", "."), "not empty"),
+    ],
+)
+def test_mistakes_end_in_one_message(fitted, arguments, message, monkeypatch):
+    monkeypatch.chdir(fitted[0])
+    code, output = call(*arguments)
+    assert code == 2
+    assert message in output
+    assert "should not have happened" not in output
+
+
+def test_a_mistake_in_the_physics_is_shown_with_its_line(tmp_path):
+    folder = made(tmp_path / "decay")
+    (folder / "system.py").write_text(SYSTEM.replace('-p["k"] * x + w', '-p["k"] @ x + w'))
+    code, output = call("fit", "-q", "-C", folder)
+    assert code == 2
+    assert "line 9, in rate" in output
+    assert 'return -p["k"] @ x + w' in output
+
+
+@pytest.mark.parametrize("name", ["new", "check", "fit", "evaluate", "simulate", "report", "export", "info", "monitor"])
+def test_help_shows_examples(name):
+    code, output = call(name, "--help")
+    assert code == 0
+    assert f"Examples: twinfold {name}" in output
+
+
+def test_the_ways_to_start_it():
+    assert importlib.import_module("twinfold.__main__").main is importlib.import_module("twinfold.cli").main
+    code, output = call("--help")
+    assert code == 0
+    assert "--install-completion" in output
+    assert "twinfold_user_system" not in sys.modules or sys.modules["twinfold_user_system"].__file__

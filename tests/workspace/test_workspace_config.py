@@ -1,0 +1,165 @@
+"""The configuration: what is read, what overrides it, and the message for each kind of mistake."""
+
+import random
+
+import pytest
+
+from twinfold.train._loss import Loss
+from twinfold.workspace._config import Config, DataConfig, FitConfig, parse_config, read_config, setting_names
+
+TEXT = """
+[data]
+files = "data/*.csv"
+outputs = ["x", "y"]
+columns = {x = "pos x [m]", "y" = "ÿ"}
+scale = {x = 1e-3}
+missing = [-999, "n/a"]
+test = ["run 7"]
+
+[fit]
+seeds = 2
+adam = 100
+rate = 1
+
+[loss]
+huber = 0.5
+
+[run]
+folder = "runs/a \\"b\\" \\u007f"
+"""
+
+
+def test_values_get_their_types():
+    config = parse_config(TEXT)
+    assert config.data.files == ("data/*.csv",)
+    assert config.data.outputs == ("x", "y")
+    assert config.data.columns == {"x": "pos x [m]", "y": "ÿ"}
+    assert config.data.missing == (-999.0, "n/a")
+    assert config.data.test == ("run 7",)
+    assert config.fit.rate == 1.0
+    assert config.loss == Loss(huber=0.5)
+    stages = config.fit.methods() or ()
+    assert [(stage.epochs, stage.name) for stage in stages] == [(100, "Adam 1")]
+    assert FitConfig().methods() is None
+
+
+def test_what_is_written_is_read_back():
+    config = parse_config(TEXT)
+    assert parse_config(config.toml()) == config
+
+
+def test_the_same_names_in_python():
+    python = Config(
+        DataConfig(
+            files=("data/*.csv",),
+            outputs=("x", "y"),
+            columns={"x": "pos x [m]", "y": "ÿ"},
+            scale={"x": 1e-3},
+            missing=(-999.0, "n/a"),
+            test=("run 7",),
+        ),
+        fit=FitConfig(seeds=2, adam=100, rate=1.0),
+        loss=Loss(huber=0.5),
+    )
+    text = parse_config(TEXT, ["run.folder=runs/first"])
+    assert python == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "section", "name", "value"),
+    [
+        ("fit.seeds=5", "fit", "seeds", 5),
+        ("run.folder=runs/b", "run", "folder", "runs/b"),
+        ('run.folder="runs/b"', "run", "folder", "runs/b"),
+        ("data.outputs=z", "data", "outputs", ("z",)),
+        ('data.outputs=["z", "a=b"]', "data", "outputs", ("z", "a=b")),
+        ("data.sort=true", "data", "sort", True),
+        ("data.scale.x=2", "data", "scale", {"x": 2.0}),
+        ('data.scale."x [m]"=2', "data", "scale", {"x": 1e-3, "x [m]": 2.0}),
+        ("loss.l2=1e-6", "loss", "l2", 1e-6),
+    ],
+)
+def test_overrides(typed, section, name, value):
+    assert getattr(getattr(parse_config(TEXT, [typed]), section), name) == value
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("fit.seds=5", "fit: there is no setting 'seds'.*Did you mean 'seeds'"),
+        ("fitt.seeds=5", "no section 'fitt'.*Did you mean 'fit'"),
+        ("fit.seeds=many", "fit.seeds is 'many'; it must be a whole number"),
+        ("fit.seeds=true", "fit.seeds is True; it must be a whole number"),
+        ("fit.seeds=1.5", "fit.seeds is 1.5; it must be a whole number"),
+        ("fit.seeds=0", "fit.seeds is 0; it must be at least 1"),
+        ("fit.seeds=99999999999999999999999", "it must be a whole number"),
+        ("fit.rate=nan", "fit.rate is nan; it must be a number"),
+        ("fit.adam=0", "leave nothing to do"),
+        ("fit.train=some", 'one of "all", "per_run", "parameters"'),
+        ("fit=3", "has no section"),
+        ("data.valid=1.5", "data.valid is 1.5"),
+        ("data.valid=0.9", "belongs|nothing is left|share"),
+        ("data.outputs=[1]", "data.outputs is .1.; it must be a list of texts"),
+        ("data.outputs=[]", "data.outputs is missing"),
+        ("data.outputs=[", "not valid TOML"),
+        ("data.scale=3", "data.scale is 3; it must be a table of numbers"),
+        ("data.files.x=1", "'files' is a value"),
+        ("data.format=xls", "one of"),
+        ("loss.huber=-1", "huber"),
+        ("loss.scale=big", "loss.scale is 'big'"),
+        ("run.track=wandb", "run.track is 'wandb'"),
+        ("export.dt=0", "export.dt"),
+        ("nonsense", "section.name=value"),
+        ("=3", "section.name=value"),
+        ("fit.seeds=1\nfit.adam=2", "not valid TOML|whole number"),
+    ],
+)
+def test_mistakes_are_named(typed, message):
+    overrides = [typed] if typed != "data.valid=0.9" else [typed, "data.test=0.2"]
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        parse_config(TEXT, overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "data.files is missing"),
+        ("[data", "not valid TOML"),
+        ("data = 3", "data is 3; it must be a table"),
+        ("x = " + "[" * 5000, "nested too deeply|not valid TOML"),
+        ("x = 9" + "9" * 5000, "not valid TOML"),
+        ("[data]\nfiles = 1979-05-27\n", "data.files is"),
+        ("[data]\nfiles = ['a']\nfiles = ['b']\n", "not valid TOML"),
+    ],
+)
+def test_a_malformed_file(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_config(text)
+
+
+def test_files_that_are_no_text(tmp_path):
+    with pytest.raises(FileNotFoundError, match="twinfold new"):
+        read_config(tmp_path / "twinfold.toml")
+    (tmp_path / "twinfold.toml").write_bytes(b"\xff\xfe[data]")
+    with pytest.raises(ValueError, match="UTF-8"):
+        read_config(tmp_path / "twinfold.toml")
+
+
+def test_every_damaged_file_is_read_or_refused():
+    """Characters dropped, doubled and exchanged: a configuration or a ValueError, nothing else."""
+    rng = random.Random(0)
+    refused = 0
+    for _ in range(400):
+        text = list(TEXT)
+        for _ in range(rng.randint(1, 6)):
+            place = rng.randrange(len(text))
+            text[place] = rng.choice(["", text[place] * 2, rng.choice("[]{}=\"'\n.,#-0e\\"), "\0"])
+        try:
+            parse_config("".join(text))
+        except ValueError:
+            refused += 1
+    assert 100 < refused < 400
+
+
+def test_every_setting_is_listed():
+    assert {"fit.seeds", "data.columns", "loss.huber", "run.track", "export.dt"} <= set(setting_names())

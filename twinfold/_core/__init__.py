@@ -1,0 +1,23 @@
+"""What all rooms share: results, constants, and operations on trees of arrays."""
+
+from twinfold._core._arguments import call_by_name, named_arguments
+from twinfold._core._finite import finite_jvp
+from twinfold._core._frozen import Frozen
+from twinfold._core._precision import enable_x64
+from twinfold._core._results import RESULTS, first_failure
+from twinfold._core._times import check_times
+from twinfold._core._trees import stop_gradient_tree, tree_structure_text, tree_where
+
+__all__ = [
+    "RESULTS",
+    "Frozen",
+    "call_by_name",
+    "check_times",
+    "enable_x64",
+    "finite_jvp",
+    "first_failure",
+    "named_arguments",
+    "stop_gradient_tree",
+    "tree_structure_text",
+    "tree_where",
+]

@@ -1,0 +1,61 @@
+"""How a step ended. Inside jit a failure is data; its message is read once, at the public boundary."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+
+class RESULTS(eqx.Enumeration):
+    """Outcome of a step; the value is the message a user reads."""
+
+    successful = ""
+    nonfinite = (
+        "A step produced a non-finite state (the trajectory is held at its last finite one). The model has "
+        "diverged or left the domain of its own equations: try a smaller step (`substeps=`), an implicit "
+        "integrator, or a model whose residual starts at zero (`MLP(zero_last=True)`)."
+    )
+    outside_domain = (
+        "The constraint is not finite at the predicted state, and no way back into its domain was found. "
+        "Try a smaller step (`substeps=`), `projection=Newton()`, or a constraint defined on all states."
+    )
+    not_differentiable = (
+        "The constraint is finite at the predicted state, but its derivative is not: a norm or square root at zero, "
+        "say. Write it so that it can be differentiated there (its square in place of a norm, `jnp.where` around the "
+        "argument as well as around the value), or move the initial state."
+    )
+    singular = (
+        "The constraint Jacobian is rank-deficient, and the state was left unprojected. Either constraints that "
+        "depend on each other contradict each other (give them levels that agree, or remove one), or this is a "
+        "singular point of the manifold (a tip, a crossing, the centre of a circle), where no tangent space exists: "
+        "move the initial state or take a smaller step. Where neither helps, ask for the constraint in training "
+        "alone: `projection=None` with `Loss(constraint_penalty=...)`, or with `AugmentedLagrangian(...)` as method of `fit`."
+    )
+    not_converged = (
+        "The projection did not reach its tolerance; the state was left unprojected. The predictor may be "
+        "far from the manifold (smaller step, more `substeps=`), the constraint may have no solution, or "
+        "`max_steps=` is too small. A constraint that cannot be held may still be asked for in training alone: "
+        "`projection=None` with `Loss(constraint_penalty=...)`, or with `AugmentedLagrangian(...)` as method of `fit`."
+    )
+    second_order = (
+        "The projection converged to a point that fails the second-order condition (a saddle or a farthest "
+        "point, not the nearest one); the state was left unprojected. Take a smaller step."
+    )
+    off_manifold = (
+        "The initial state does not satisfy the constraint. Correct `x0`, give the `level` it was measured "
+        'at, or pass `inconsistent_x0="project"` to move it to the nearest admissible state.'
+    )
+    solver = (
+        "The integrator's own nonlinear solve did not converge. The step may have no solution near the last state (a "
+        "jump): try a smaller step (`substeps=`), samples closer together there, or `integrator=Radau()`."
+    )
+    algebraic = (
+        "The algebraic equations 0 = h(t, x, z, w, p) were not solved in a step; z is the last iterate there. They may "
+        "have no solution at the states that the model has reached, or none near the last one: try a smaller step "
+        "(`substeps=`), another `guess=` or more `max_steps=` in `Implicit`, or an h that is defined for all z."
+    )
+
+
+def first_failure(results: RESULTS) -> RESULTS:
+    """The first item along the leading axis that is not `successful` (or `successful`)."""
+    index = jnp.argmax(results != RESULTS.successful)
+    return jax.tree.map(lambda codes: codes[index], results)

@@ -1,0 +1,24 @@
+"""Operations on whole trees of arrays."""
+
+import re
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PyTree
+
+
+def tree_where(condition: Bool[Array, ""], a: Any, b: Any) -> Any:
+    """`jnp.where` for every leaf of two trees: `a` where the condition holds, else `b`."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), a, b)
+
+
+def stop_gradient_tree(tree: Any) -> Any:
+    """The same values with zero derivatives."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
+def tree_structure_text(tree: PyTree) -> str:
+    """The structure of a tree as text, reproducible across processes: memory addresses are left out."""
+    return re.sub(r" at 0x[0-9a-f]+", "", eqx.tree_pformat(tree))

@@ -1,6 +1,0 @@
-"""`python -m twinfold.cli`."""
-
-from twinfold.cli import main
-
-if __name__ == "__main__":
-    main()

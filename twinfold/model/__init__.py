@@ -1,0 +1,68 @@
+"""What a user writes down: fields, learned parts, unknown parameters, constraints, and the twin."""
+
+from twinfold.model._constraint.base import Conserved, Constraint, Stack
+from twinfold.model._constraint.bounds import Bounds
+from twinfold.model._constraint.hidden import WithHidden, constraint_of, hidden
+from twinfold.model._constraint.index import dae_index, index_of
+from twinfold.model._fields import BlackBox, GreyBox
+from twinfold.model._implicit import Implicit
+from twinfold.model._learned.base import AbstractLearned, Statistics, count_parameters
+from twinfold.model._learned.energy import Energy
+from twinfold.model._learned.mlp import MLP, Scaling
+from twinfold.model._learned.network import Network, matched_width
+from twinfold.model._learned.trajectory import TrajectoryNetwork
+from twinfold.model._mechanics.friction import Friction
+from twinfold.model._mechanics.multibody import Multibody
+from twinfold.model._model_file import ModelInfo, load_model, read_info, save_model
+from twinfold.model._recipes import hnn, hrpinn, lnn, node, phrpinn, pinn, pnode, snde
+from twinfold.model._simulation import Simulation, SimulationError, simulate_unchecked
+from twinfold.model._stabilised import Stabilised
+from twinfold.model._stepper import Stepper, StepperOutput
+from twinfold.model._twin import Twin
+from twinfold.model._unknown import Unknown
+
+__all__ = [
+    "MLP",
+    "AbstractLearned",
+    "BlackBox",
+    "Bounds",
+    "Conserved",
+    "Constraint",
+    "Energy",
+    "Friction",
+    "GreyBox",
+    "Implicit",
+    "ModelInfo",
+    "Multibody",
+    "Network",
+    "Scaling",
+    "Simulation",
+    "SimulationError",
+    "Stabilised",
+    "Stack",
+    "Statistics",
+    "Stepper",
+    "StepperOutput",
+    "TrajectoryNetwork",
+    "Twin",
+    "Unknown",
+    "WithHidden",
+    "constraint_of",
+    "count_parameters",
+    "dae_index",
+    "hidden",
+    "hnn",
+    "hrpinn",
+    "index_of",
+    "lnn",
+    "load_model",
+    "matched_width",
+    "node",
+    "phrpinn",
+    "pinn",
+    "pnode",
+    "read_info",
+    "save_model",
+    "simulate_unchecked",
+    "snde",
+]

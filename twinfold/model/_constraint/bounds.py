@@ -1,0 +1,77 @@
+"""Bounds: a state of charge between 0 and 1, concentrations that are not negative, a joint with end stops.
+
+    lower <= c(t, x, p) <= upper
+
+Stack them beside the equations, `Stack([Conserved(mass), Bounds(lambda x: x, lower=0.0)])`: one projection then gives
+the nearest state that obeys all (`Newton`), or one linearised step towards it (`Tangent`).
+"""
+
+from collections.abc import Callable, Sequence
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float
+
+from twinfold._core import Frozen
+from twinfold.model._constraint.base import evaluate_constraint
+from twinfold.numerics import AbstractInequality
+from twinfold.numerics._constraint import constraint_count
+from twinfold.typing import ConstraintVector, Parameters, Scalar, State
+
+
+class Bounds(AbstractInequality):
+    """lower <= c(t, x, p) <= upper, for each of the k values of c. Its violation is the distance outside.
+
+    **Arguments:** `c`, a function of what it names of t, x, p; `lower` and `upper`, a number for all values or one
+    for each, infinite where there is none. A bound that is itself a parameter goes into c: `x[0] / p["q_max"]` <= 1.
+    """
+
+    c: Callable
+    lower: Frozen
+    upper: Frozen
+
+    def __init__(
+        self,
+        c: Callable,
+        *,
+        lower: ArrayLike | Sequence = -np.inf,
+        upper: ArrayLike | Sequence = np.inf,
+    ):
+        low, high = np.asarray(lower, float), np.asarray(upper, float)
+        if low.ndim > 1 or high.ndim > 1:
+            raise ValueError(f"Bounds(lower={lower}, upper={upper}): give numbers or vectors, one for each value of c.")
+        if np.isnan(low).any() or np.isnan(high).any() or not np.all(low <= high):
+            raise ValueError(f"Bounds(lower={lower}, upper={upper}): each lower bound must be at most the upper one.")
+        if np.all(low == -np.inf) and np.all(high == np.inf):
+            raise ValueError("Bounds: give lower=, upper=, or both; there is nothing to bound.")
+        self.c = c
+        self.lower = Frozen(jnp.asarray(low))
+        self.upper = Frozen(jnp.asarray(high))
+
+    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+        below, above = self.sides(t, x, p, level)
+        return jnp.where(above > 0, above, jnp.where(below < 0, below, jnp.where(jnp.isnan(below), below, 0)))
+
+    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
+        """Zero: bounds are the same for all runs (a level would shift both)."""
+        return jnp.zeros(self._value(t, x0, p).shape, x0.dtype)
+
+    @property
+    def has_inequalities(self) -> bool:
+        return True
+
+    def inequality_rows(self, t: Scalar, x: State, p: Parameters) -> tuple[bool, ...]:
+        return (True,) * constraint_count(self, t, x, p)
+
+    def sides(
+        self, t: Scalar, x: State, p: Parameters, level: ConstraintVector
+    ) -> tuple[ConstraintVector, ConstraintVector]:
+        value = self._value(t, x, p) - level
+        return value - self.lower.value.astype(value.dtype), value - self.upper.value.astype(value.dtype)
+
+    def _value(self, t: Scalar, x: State, p: Parameters) -> Float[Array, " k"]:
+        value = evaluate_constraint(self.c, t, x, p)
+        for name, bound in (("lower", self.lower.value), ("upper", self.upper.value)):
+            if bound.ndim == 1 and bound.shape != value.shape:
+                raise ValueError(f"Bounds({name}=...): {bound.shape[0]} bounds for the {value.shape[0]} values of c.")
+        return value

@@ -1,0 +1,144 @@
+"""Hidden constraints: what g(t, x, p) = level implies for its own rate, for systems whose index is above 2.
+
+    0 = g,    0 = dg/dt = g_t + g_x f(t, x, p),    ...
+
+by `jvp` along the flow f. A pendulum of fixed length cannot move along its rod: projected onto the length alone, its
+velocity drifts; both levels together are the manifold on which its motions lie.
+
+Only the known part of the flow may enter. For a mechanism that is the kinematics q' = v: Phi(q) = 0 gives
+Phi_q v = 0 whatever the forces are, so that both levels hold exactly beside a learned friction law, before, during and
+after its training. One more derivative would contain accelerations, and with them what is learned: it is not a
+constraint on the state, it determines the multipliers (`Multibody`).
+"""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from twinfold._core import call_by_name
+from twinfold.model._constraint.base import Conserved, Constraint, Stack
+from twinfold.model._learned.base import learned_parts
+from twinfold.model._mechanics.multibody import Multibody, PositionLevel, VelocityLevel, kinematics
+from twinfold.numerics import AbstractConstraint
+from twinfold.typing import ConstraintVector, Parameters, Scalar, State
+
+
+def along(g: Callable, rate: Callable) -> Callable:
+    """dg/dt of g(t, x), where x' = rate(t, x): the explicit time derivative and that along the flow in one jvp."""
+
+    def derivative(t: Scalar, x: State) -> ConstraintVector:
+        t = jnp.asarray(t, x.dtype)
+        return jax.jvp(g, (t, x), (jnp.ones_like(t), rate(t, x)))[1]
+
+    return derivative
+
+
+class WithHidden(AbstractConstraint):
+    """A constraint and its first `times` derivatives along a known flow, one under the other; see `hidden`."""
+
+    constraint: AbstractConstraint
+    flow: Callable
+    times: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self):
+        if self.times < 1:
+            raise ValueError(f"WithHidden(times={self.times}): differentiate at least once, or use the constraint.")
+        for name in ("constraint", "flow"):
+            if learned_parts(getattr(self, name)):
+                raise ValueError(
+                    f"WithHidden({name}=...): it holds a learned part, and the hidden constraint would move while that "
+                    "is trained. Give the known part of the flow alone (for a mechanism `kinematics`, q' = v)."
+                )
+
+    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+        size = level.shape[0] // (self.times + 1)
+
+        def rate(t: Scalar, x: State) -> State:
+            return call_by_name(self.flow, "flow", t=t, x=x, p=p)
+
+        def g(t: Scalar, x: State) -> ConstraintVector:
+            return self.constraint.residual(t, x, p, level[:size])
+
+        values = [g(t, x)]
+        for order in range(1, self.times + 1):
+            g = along(g, rate)
+            values.append(g(t, x) - level[order * size : (order + 1) * size])
+        return jnp.concatenate(values)
+
+    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
+        # A level is constant along a run: its rate, and that of its rate, is zero.
+        given = self.constraint.level(t, x0, p)
+        return jnp.concatenate([given, jnp.zeros(self.times * given.shape[0], x0.dtype)])
+
+
+def hidden(
+    constraint: AbstractConstraint,
+    flow: Callable,
+    x: State,
+    *,
+    known: Sequence[int] | None = None,
+    times: int = 1,
+    t: float = 0.0,
+    p: Parameters | None = None,
+) -> WithHidden:
+    """The constraint with its hidden ones, refused where these would need a rate that is not known.
+
+    **Arguments:** `constraint`; `flow`, dx/dt of what it names of t, x, p, without learned parts; `x` (at `t`, with
+    `p`), a state at which to look; `known`, the states whose rate the flow has right (all when left out): for a
+    mechanism the positions; `times` to differentiate.
+
+    **Raises:** `ValueError` where a derivative would contain the rate of any other state.
+    """
+    x, p = jnp.asarray(x), {} if p is None else p
+    whole = range(x.shape[0])
+    trusted = set(whole) if known is None else set(known)
+    strange = sorted(trusted - set(whole))
+    if strange:
+        raise ValueError(f"known={sorted(trusted)}: there is no state {strange[0]}; x has {x.shape[0]}.")
+    unknown = [state for state in whole if state not in trusted]
+    found = WithHidden(constraint, flow, times)
+    # All levels but the last are differentiated: none may depend on a state whose rate is not known.
+    seen = constraint if times == 1 else WithHidden(constraint, flow, times - 1)
+    level = seen.level(t, x, p)
+    for place in nearby(x):
+        slopes = np.asarray(jax.jacfwd(lambda x: seen.residual(t, x, p, level))(place))
+        used = [state for state in unknown if np.nan_to_num(slopes[:, state]).any()]
+        if used:
+            raise ValueError(
+                f"hidden: the constraint depends on state {used[0]}, whose rate is not known "
+                f"(known={sorted(trusted)}): its derivative would contain what is to be learned. Differentiate fewer "
+                "`times`, or project onto the constraint alone."
+            )
+    return found
+
+
+def nearby(x: State, count: int = 4) -> list[State]:
+    """`x` and a few states around it, so that a derivative which happens to vanish at x is not taken for none."""
+    size = np.abs(np.asarray(x)) + np.sqrt(np.mean(np.asarray(x) ** 2)) + 1e-3
+    steps = np.random.default_rng(0).normal(size=(count, x.shape[0]))
+    return [x, *(x + jnp.asarray(0.1 * size * step, x.dtype) for step in steps)]
+
+
+def constraint_of(mechanism: Multibody, *, hidden: bool = True, energy: bool = False) -> AbstractConstraint:
+    """All that the states of a mechanism have to obey: Phi = 0, its hidden dPhi/dt = 0, Psi = 0, and its energy.
+
+    **Arguments:** `hidden=False` leaves the velocity level out; `energy=True` keeps the energy of the start, for a
+    mechanism without friction, inputs and moving constraints.
+    """
+    parts: list[AbstractConstraint] = []
+    if mechanism.position is not None:
+        given = Constraint(PositionLevel(mechanism.position))
+        parts.append(WithHidden(given, kinematics) if hidden else given)
+    if mechanism.velocity is not None:
+        parts.append(Constraint(VelocityLevel(mechanism.velocity)))
+    if energy:
+        if mechanism.force is not None:
+            raise ValueError(
+                "constraint_of(energy=True): the mechanism has a `force` beside its potential, which may do work. "
+                "Leave energy out, or put what is conservative of the force into the `potential`."
+            )
+        parts.append(Conserved(mechanism.energy))
+    return parts[0] if len(parts) == 1 else Stack(parts)

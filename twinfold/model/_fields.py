@@ -1,0 +1,33 @@
+"""How much of dx/dt is known: all but a residual (grey box), or nothing (black box)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+
+from twinfold._core import call_by_name
+from twinfold.typing import Parameters, Scalar, State
+
+
+class GreyBox(eqx.Module):
+    """dx/dt = f_phys(t, x, z, w, p) + f_unk(t, x, z, w, p), the paper's Eq. 1.
+
+    **Arguments:** `physics`, the part you trust, and `residual`, the part to be learned: an `MLP`, or any
+    function or module that returns a contribution to the whole of dx. Each takes what it names of t, x, z, w, p.
+    """
+
+    physics: Callable
+    residual: Callable
+
+    def __call__(self, t: Scalar, x: State, z: Any, w: Any, p: Parameters) -> State:
+        known = call_by_name(self.physics, "physics", t=t, x=x, z=z, w=w, p=p)
+        return known + call_by_name(self.residual, "residual", t=t, x=x, z=z, w=w, p=p)
+
+
+class BlackBox(eqx.Module):
+    """dx/dt = f_unk(t, x, w): nothing is known, everything is learned (a neural ODE)."""
+
+    network: Callable
+
+    def __call__(self, t: Scalar, x: State, z: Any, w: Any, p: Parameters) -> State:
+        return call_by_name(self.network, "network", t=t, x=x, z=z, w=w, p=p)

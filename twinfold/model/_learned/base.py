@@ -1,0 +1,89 @@
+"""What is learned and what is not: modules that receive their weights late, constants, and the split of the two.
+
+A twin is written before its data are seen, and fitted from many seeds: its learned parts are stored as
+descriptions and receive their weights from `initialise`, once for each seed.
+"""
+
+import abc
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from twinfold._core import Frozen
+
+Tree = TypeVar("Tree")
+
+
+class Statistics(eqx.Module):
+    """Typical sizes, from the measured values of the training data alone (padding and gaps left out)."""
+
+    x_mean: Float[Array, " n"] | None
+    x_std: Float[Array, " n"] | None
+    rate_std: Float[Array, " n"] | None
+    w_mean: Float[Array, " d"] | None
+    w_std: Float[Array, " d"] | None
+    t_mean: Float[Array, ""]
+    t_std: Float[Array, ""]
+
+
+class Context(eqx.Module):
+    """What a learned part needs to know of the model it lives in before it can be given weights."""
+
+    states: int = eqx.field(static=True)
+    inputs: int = eqx.field(static=True)
+    dtype: Any = eqx.field(static=True)
+    statistics: Statistics | None = None
+
+
+class AbstractLearned(eqx.Module):
+    """A module whose weights are drawn by `initialise`."""
+
+    @abc.abstractmethod
+    def initialise(self, key: PRNGKeyArray, context: Context) -> "AbstractLearned":
+        """A copy with freshly drawn weights."""
+
+    @abc.abstractmethod
+    def check(self, context: Context) -> None:
+        """Raise a `ValueError` that names the argument if the part does not fit the model."""
+
+
+def _is_learned(node: Any) -> bool:
+    return isinstance(node, AbstractLearned)
+
+
+def _is_frozen(node: Any) -> bool:
+    return isinstance(node, Frozen)
+
+
+def learned_parts(tree: PyTree) -> list[AbstractLearned]:
+    """Every learned part, wherever it is inside `tree`."""
+    return [node for node in jax.tree.leaves(tree, is_leaf=_is_learned) if _is_learned(node)]
+
+
+def initialise(tree: Tree, key: PRNGKeyArray, context: Context) -> Tree:
+    """`tree` with fresh weights in each of its learned parts."""
+    parts = learned_parts(tree)
+    for part in parts:
+        part.check(context)
+    keys = iter(jax.random.split(key, max(len(parts), 1)))
+    return jax.tree.map(
+        lambda node: node.initialise(next(keys), context) if _is_learned(node) else node,
+        tree,
+        is_leaf=_is_learned,
+    )
+
+
+def trainable(tree: PyTree) -> PyTree:
+    """True at each floating-point array that training may change: all but what is `Frozen`."""
+    return jax.tree.map(
+        lambda node: jax.tree.map(lambda _: False, node) if _is_frozen(node) else eqx.is_inexact_array(node),
+        tree,
+        is_leaf=_is_frozen,
+    )
+
+
+def count_parameters(tree: PyTree) -> int:
+    """Number of trainable scalars."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, trainable(tree))))

@@ -1,0 +1,67 @@
+"""A plain multilayer perceptron that receives its weights late; use it anywhere inside a field or observation."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from twinfold.model._learned.base import AbstractLearned, Context
+
+
+class Network(AbstractLearned):
+    """y = W_L a(... a(W_1 u + b_1) ...) + b_L with `depth` hidden layers of `width`.
+
+    `zero_last=True` starts the last layer at zero, so that the untrained network contributes nothing.
+    """
+
+    in_size: int = eqx.field(static=True)
+    out_size: int = eqx.field(static=True)
+    width: int = eqx.field(static=True, default=32)
+    depth: int = eqx.field(static=True, default=2)
+    activation: Callable = eqx.field(static=True, default=jnp.tanh, kw_only=True)
+    zero_last: bool = eqx.field(static=True, default=False, kw_only=True)
+    weights: eqx.nn.MLP | None = eqx.field(default=None, kw_only=True)
+
+    def __check_init__(self):
+        for name in ("in_size", "out_size", "width", "depth"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Network({name}={getattr(self, name)}): must be at least 1.")
+
+    def check(self, context: Context) -> None:
+        del context
+
+    def initialise(self, key: PRNGKeyArray, context: Context) -> "Network":
+        weights = eqx.nn.MLP(
+            self.in_size,
+            self.out_size,
+            self.width,
+            self.depth,
+            activation=self.activation,
+            dtype=context.dtype,
+            key=key,
+        )
+        if self.zero_last:
+            zeros = jax.tree.map(jnp.zeros_like, weights.layers[-1])
+            weights = eqx.tree_at(lambda weights: weights.layers[-1], weights, zeros)
+        return eqx.tree_at(lambda n: n.weights, self, weights, is_leaf=lambda node: node is None)
+
+    def __call__(self, u: Float[Array, " in"]) -> Float[Array, " out"]:
+        if self.weights is None:
+            raise ValueError("The network has no weights yet: call `twin.initialise(key, ...)` or `fit` first.")
+        return self.weights(u)
+
+
+def parameter_count(in_size: int, out_size: int, width: int, depth: int) -> int:
+    """Number of weights and biases of such a network."""
+    return (in_size + 1) * width + (depth - 1) * (width + 1) * width + (width + 1) * out_size
+
+
+def matched_width(count: int, in_size: int, out_size: int, depth: int) -> int:
+    """The width whose parameter count is nearest to `count`, for fair comparisons."""
+    width = 1
+    while parameter_count(in_size, out_size, width, depth) < count:
+        width += 1
+    below, above = (parameter_count(in_size, out_size, k, depth) for k in (max(width - 1, 1), width))
+    return max(width - 1, 1) if abs(below - count) < abs(above - count) else width

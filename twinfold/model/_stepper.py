@@ -1,0 +1,245 @@
+"""A twin beside a running plant: one sample in, one prediction out, in constant time and memory.
+
+The same step as in `Twin.simulate`, one sample at a time: the numbers agree to rounding. No sample raises an exception:
+a clock that goes back, a missing input or a model that diverges is reported in the prediction (`ok`, `message`), and
+the stepper waits for the next sample. Its state is plain JSON.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from twinfold._core import RESULTS, check_times
+from twinfold.model._simulation import Simulation, simulate_unchecked
+from twinfold.model._unknown import Unknown
+from twinfold.numerics import violation_scale
+from twinfold.numerics._advance import CellState, advance
+from twinfold.typing import ConstraintVector, Parameters, State
+
+if TYPE_CHECKING:
+    from twinfold.model._twin import Twin
+
+FORMAT = 1  # of a saved state
+
+
+@dataclass(frozen=True, eq=False)
+class StepperOutput:
+    """The prediction at one sample: outputs `y` [k], state `x` [n], `residual` [k], measured minus predicted.
+
+    `violation` [m] is relative. `ok` is False where there is no prediction (all values are NaN then), or one that
+    violates the constraint; `message` says why. The residual is NaN where nothing was measured.
+    """
+
+    t: float
+    y: np.ndarray
+    x: np.ndarray
+    residual: np.ndarray
+    violation: np.ndarray
+    ok: bool
+    message: str
+
+
+class _Sample(eqx.Module):
+    """The last sample: its time and input, the state there, and the level of the run's constraint."""
+
+    t: Float[Array | np.ndarray, ""]
+    x: Float[Array | np.ndarray, " n"]
+    z: Float[Array | np.ndarray, " k"] | None
+    w: Float[Array | np.ndarray, " d"] | None
+    level: Float[Array | np.ndarray, " m"]
+    scale: Float[Array | np.ndarray, " m"]
+    alive: Bool[Array | np.ndarray, ""]
+
+
+class Stepper:
+    """The running state of one twin; made by `Twin.stepper`.
+
+    **Arguments:** `twin`; `p`, the values of its parameters; `run`, the index of the run whose estimated initial state
+    to start from; `dtype` of the state.
+    """
+
+    def __init__(self, twin: "Twin", p: Parameters, *, run: Any = None, dtype: Any = None):
+        self.twin = twin
+        self.run = run
+        self.dtype = np.dtype(jnp.zeros(()).dtype if dtype is None else dtype)
+        self.p = jax.tree.map(lambda leaf: leaf.astype(self.dtype) if eqx.is_inexact_array(leaf) else leaf, dict(p))
+        self._last: _Sample | None = None
+        self._x0: np.ndarray | None = None
+        self._level: np.ndarray | None = None
+
+    def reset(self, x0: ArrayLike | Sequence | None = None, *, level: ArrayLike | Sequence | None = None) -> None:
+        """Start over: the next sample is the first one of a run.
+
+        **Arguments:** `x0`, the state there; when left out, it is taken from that sample's measurement by the twin's
+        `initial`; `level` of the constraint (that of x0 when left out).
+        """
+        self._x0 = None if x0 is None else np.atleast_1d(np.asarray(x0, self.dtype))
+        self._level = None if level is None else np.atleast_1d(np.asarray(level, self.dtype))
+        for name, value in (("x0", self._x0), ("level", self._level)):
+            if value is not None and (value.ndim != 1 or not np.isfinite(value).all()):
+                raise ValueError(f"{name}={value}: give a vector of finite numbers.")
+        if x0 is None and self.twin.initial is None and self.twin.observe is not None:
+            raise ValueError("x0: the state is not what is observed; give it, or give the twin an `initial`.")
+        self._last = None
+
+    def step(
+        self, t: float, w: ArrayLike | Sequence | None = None, y: ArrayLike | Sequence | None = None
+    ) -> StepperOutput:
+        """The prediction at the next sample.
+
+        **Arguments:** its time `t`, at any distance from the last; its inputs `w`, NaN where one is missing (its last
+        value is then held); the measurement `y`, NaN where missing, or none: it is compared, and changes nothing.
+
+        **Raises:** `ValueError` only where w or y has the wrong number of values: a mistake in the wiring.
+        """
+        t, inputs, note = float(t), None, ""
+        last = self._last
+        measured = None if y is None else np.atleast_1d(np.asarray(y, np.float64))
+        if w is not None:
+            inputs = np.atleast_1d(np.asarray(w, self.dtype))
+            missing = ~np.isfinite(inputs)
+            if missing.any() and last is not None and last.w is not None and last.w.shape == inputs.shape:
+                inputs = np.where(missing, last.w, inputs)
+                note = f"Input {', '.join(map(str, np.flatnonzero(missing)))} is missing: its last value was held."
+        if not np.isfinite(t):
+            return self._no_prediction(t, measured, f"The time {t} is not a number: the sample was left out.")
+        if inputs is not None and not np.isfinite(inputs).all():
+            return self._no_prediction(
+                t, measured, "An input of the first sample is missing: the twin has not started."
+            )
+        if last is None:
+            first = self._first_sample(t, inputs, measured)
+            if isinstance(first, str):
+                return self._no_prediction(t, measured, first)
+            last = first
+        elif t <= float(last.t):
+            return self._no_prediction(t, measured, f"The time {t:.6g} is not after {float(last.t):.6g}: left out.")
+        self._check_inputs(last, inputs)
+        now, y_now, violation, result = jax.device_get(
+            _advance(self.twin, self.p, last, np.asarray(t, self.dtype), inputs)
+        )
+        self._last = now
+        message = RESULTS[result] if int(result._value) else note
+        if not now.alive:
+            return self._no_prediction(t, measured, f"{message} Call `reset` to go on.")
+        ok = not int(result._value) and bool(np.isfinite(y_now).all())
+        if not ok and not message:
+            message = "The output is not finite."
+        return StepperOutput(t, y_now, np.asarray(now.x), _difference(measured, y_now), violation, ok, message)
+
+    def ahead(self, ts: ArrayLike | Sequence, w: ArrayLike | Sequence | None = None) -> Simulation:
+        """The prediction at later times, from the last sample on; the stepper stays where it is.
+
+        **Arguments:** `ts`, after the last sample; the inputs `w` at these times. Compiles once for each number of
+        times.
+        """
+        last = self._last
+        if last is None or not last.alive:
+            raise ValueError("ahead: there is no state to continue from; give a sample to `step` first.")
+        times = np.concatenate([[last.t], np.atleast_1d(np.asarray(ts, self.dtype))])
+        check_times(times, "ts (with the time of the last sample before it)")
+        inputs = None if last.w is None else np.concatenate([last.w[None], np.asarray(w, self.dtype)])
+        if inputs is not None and (len(inputs) != len(times) or not np.isfinite(inputs).all()):
+            raise ValueError(f"w: give finite inputs for each of the {len(times) - 1} times.")
+        arrays = (jnp.asarray(last.x), jnp.asarray(times), None if inputs is None else jnp.asarray(inputs))
+        out = simulate_unchecked(self.twin, *arrays, self.p, jnp.asarray(last.level))
+        after = jax.tree.map(lambda leaf: leaf[1:] if leaf.shape[:1] == times.shape else leaf, out)
+        return eqx.tree_at(
+            lambda s: (s.trajectory.initial_violation, s.trajectory.scale),
+            after,
+            (out.trajectory.initial_violation, last.scale),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Everything as plain JSON; `restore` continues from it exactly."""
+        last = None if self._last is None else {name: _plain(value) for name, value in vars(self._last).items()}
+        pending = {"x0": _plain(self._x0), "level": _plain(self._level)}
+        return {"format": FORMAT, "dtype": self.dtype.name, "place": last} | pending
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state` of a stepper of the same twin and parameters."""
+        if state.get("format") != FORMAT or state.get("dtype") != self.dtype.name:
+            raise ValueError(
+                f"A stepper's state has format {FORMAT} and dtype {self.dtype.name}; this one has "
+                f"{state.get('format')!r} and {state.get('dtype')!r}."
+            )
+        self._x0, self._level = (self._array(state[name]) for name in ("x0", "level"))
+        last = state["place"]
+        if last is None:
+            self._last = None
+            return
+        arrays = {name: self._array(value) for name, value in last.items() if name != "alive"}
+        self._last = _Sample(**arrays, alive=np.asarray(last["alive"], bool))
+
+    def _array(self, value: Any) -> Any:
+        return None if value is None else np.asarray(np.asarray(value, np.float64), self.dtype)
+
+    def _first_sample(self, t: float, w: np.ndarray | None, y: np.ndarray | None) -> _Sample | str:
+        """The state at the first sample, before its projection, or why there is none."""
+        now, inputs = jnp.asarray(t, self.dtype), None if w is None else jnp.asarray(w)
+        if self._x0 is not None:
+            x = jnp.asarray(self._x0)
+        elif y is None and not isinstance(self.twin.initial, Unknown):
+            return "There is neither x0 nor a measurement to start from: the twin has not started."
+        else:
+            seen = jnp.asarray([] if y is None else y, self.dtype)
+            x = jnp.asarray(self.twin.initial_state(now, seen, inputs, self.p, run=self.run), self.dtype)
+        if not bool(jnp.all(jnp.isfinite(x))):
+            return "The first sample has missing measurements: the twin has not started."
+        level = None if self._level is None else jnp.asarray(self._level)
+        level, scale, z = _level_scale_and_guess(self.twin, self.p, now, x, inputs, level)
+        return _Sample(now, x, z, inputs, level, scale, jnp.array(True))
+
+    def _check_inputs(self, last: _Sample, w: np.ndarray | None) -> None:
+        before, now = (None if each is None else each.shape for each in (last.w, w))
+        if before != now:
+            raise ValueError(f"w has shape {now}; the samples before it had {before}.")
+
+    def _no_prediction(self, t: float, y: np.ndarray | None, message: str) -> StepperOutput:
+        last = self._last
+        n, m = (0, 0) if last is None else (last.x.shape[0], last.level.shape[0])
+        k = 0 if y is None else y.shape[0]
+        empty = (np.full(size, np.nan) for size in (k, n, k, m))
+        return StepperOutput(t, *empty, ok=False, message=message)
+
+
+def _difference(measured: np.ndarray | None, y: np.ndarray) -> np.ndarray:
+    if measured is None:
+        return np.full(y.shape, np.nan)
+    if measured.shape != y.shape:
+        raise ValueError(f"y has {measured.shape[0]} values; the twin observes {y.shape[0]}.")
+    return np.where(np.isfinite(measured), measured, np.nan) - y
+
+
+def _plain(value: Any) -> Any:
+    if value is None or np.asarray(value).dtype == bool:
+        return None if value is None else bool(value)
+    return np.asarray(value, np.float64).tolist()
+
+
+@eqx.filter_jit
+def _level_scale_and_guess(
+    twin: "Twin", p: Parameters, t: Any, x: State, w: Any, level: ConstraintVector | None
+) -> tuple[ConstraintVector, ConstraintVector, Array | None]:
+    level = twin.constraint.level(t, x, p) if level is None else level
+    return level, violation_scale(twin.constraint, t, x, p, level), twin.cell.initial_guess(t, x, w, p)
+
+
+@eqx.filter_jit
+def _advance(
+    twin: "Twin", p: Parameters, last: _Sample, t: Any, w: Any
+) -> tuple[_Sample, Array, ConstraintVector, RESULTS]:
+    """One step, of length zero at the first sample, with the outputs and the relative violation at its end."""
+    now: Any = jax.tree.map(jnp.asarray, last)
+    before = CellState(now.x, now.z, now.alive)
+    state, report = advance(twin.cell, now.t, t - now.t, before, now.w, w, p, now.level)
+    sample = _Sample(t, state.x, state.z, w, last.level, last.scale, state.alive)
+    y = twin.outputs(t, state.x, w, p, state.z)
+    violation = report.violation / jnp.maximum(last.scale, jnp.finfo(last.scale.dtype).tiny)
+    return sample, y, violation, report.result

@@ -1,0 +1,366 @@
+"""The twin: physics, learned parts, parameters and observation in one object that can be fitted and simulated."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PRNGKeyArray
+
+from twinfold._core import RESULTS, call_by_name, check_times, first_failure, named_arguments
+from twinfold.model._implicit import Implicit, check_implicit
+from twinfold.model._learned.base import Context, Statistics, initialise, learned_parts
+from twinfold.model._simulation import Simulation, SimulationError, simulate_unchecked
+from twinfold.model._stepper import Stepper
+from twinfold.model._unknown import Unknown, as_parameters, is_unknown, parameter_values
+from twinfold.numerics import (
+    RK4,
+    AbstractConstraint,
+    AbstractIntegrator,
+    AbstractProjection,
+    Cell,
+    Hold,
+    NoProjection,
+    Unconstrained,
+)
+from twinfold.numerics._constraint import check_constraint
+from twinfold.numerics._stiffness import unstable_step
+from twinfold.typing import Parameters, Scalar, State
+
+
+class Twin(eqx.Module):
+    """A grey-box model of a physical system (the paper's seven steps).
+
+    A function takes the arguments that it names, in any order, and leaves out the rest.
+
+    **Arguments:**
+
+    - `field`: dx/dt, a function or module of t, x, z, w, p (`GreyBox`, `BlackBox`, or your own), and of `level`, the
+      level of the run's constraint.
+    - `params`: p by name; `Unknown` where a value is to be estimated, a number or array where it is known.
+    - `observe`: y, a function of t, x, z, w, p; the state itself when left out.
+    - `trajectory`: the state at time t as a function of t, x (the initial state), w, p, in place of an integration (a
+      PINN); `Loss(collocation=...)` penalises where it does not obey the field.
+    - `algebraic`: z, a function of t, x, w, p, or `Implicit(h, guess)`, which solves 0 = h(t, x, z, w, p); evaluated in
+      every stage of the integrator.
+    - `initial`: the state at a run's first sample, a function of t, y, w, p there, or an `Unknown` to be estimated;
+      when left out, the x0 of the data, or else the first observation.
+    - `integrator`, `constraint`, `projection`: the recurrent cell.
+    - `input_interpolation`: `"hold"` or `"linear"`, how the inputs vary between their samples.
+    """
+
+    cell: Cell
+    params: dict[str, Any]
+    observe: Callable | None
+    trajectory: Callable | None
+    initial: Callable | Unknown | None
+    runs: tuple[str, ...] | None  # names of the runs that have parameters of their own
+    groups: tuple[str, ...] | None  # the group of each
+
+    def __init__(
+        self,
+        field: Callable,
+        *,
+        params: Mapping[str, Any] | None = None,
+        observe: Callable | None = None,
+        trajectory: Callable | None = None,
+        algebraic: Callable | None = None,
+        initial: Callable | Unknown | None = None,
+        integrator: AbstractIntegrator | None = None,
+        constraint: AbstractConstraint | None = None,
+        projection: AbstractProjection | None = None,
+        input_interpolation: Literal["hold", "linear"] = "hold",
+    ):
+        if input_interpolation not in ("hold", "linear"):
+            raise ValueError(f'Twin(input_interpolation={input_interpolation!r}): give "hold" or "linear".')
+        if constraint is None and projection is not None and not isinstance(projection, NoProjection):
+            raise ValueError("Twin(projection=...): there is nothing to project onto; give a constraint too.")
+        for role, fn, names in (
+            ("field", field, ("t", "x", "z", "w", "p", "level")),
+            ("observe", observe, ("t", "x", "z", "w", "p")),
+            ("trajectory", trajectory, ("t", "x", "w", "p")),
+            ("algebraic", algebraic, ("t", "x", "w", "p")),
+            ("initial", None if isinstance(initial, Unknown) else initial, ("t", "y", "w", "p")),
+        ):
+            if fn is not None:
+                named_arguments(fn, names, role)
+        integrator = RK4() if integrator is None else integrator
+        self.cell = Cell(
+            field,
+            algebraic,
+            integrator if trajectory is None else Hold(),  # a state that is a function of time is not integrated
+            Unconstrained() if constraint is None else constraint,
+            NoProjection() if projection is None else projection,
+            input_interpolation,
+        )
+        self.params = as_parameters({} if params is None else params)
+        self.observe = observe
+        self.trajectory = trajectory
+        self.initial = initial
+        self.runs = None
+        self.groups = None
+
+    @property
+    def field(self) -> Callable:
+        """dx/dt."""
+        return self.cell.field
+
+    @property
+    def algebraic(self) -> Callable | None:
+        """z, or the equations that define it."""
+        return self.cell.algebraic
+
+    @property
+    def integrator(self) -> AbstractIntegrator:
+        """The numerical integrator."""
+        return self.cell.integrator
+
+    @property
+    def constraint(self) -> AbstractConstraint:
+        """The invariants."""
+        return self.cell.constraint
+
+    @property
+    def projection(self) -> AbstractProjection:
+        """How the invariants are enforced."""
+        return self.cell.projection
+
+    def initialise(
+        self,
+        key: PRNGKeyArray,
+        *,
+        states: int,
+        inputs: int = 0,
+        dtype: Any = None,
+        statistics: Statistics | None = None,
+    ) -> "Twin":
+        """A copy whose learned parts have newly drawn weights."""
+        dtype = jnp.zeros(()).dtype if dtype is None else jnp.dtype(dtype)
+        return initialise(self, key, Context(states, inputs, dtype, statistics))
+
+    def parameters(self, run: int | str | Array | None = None) -> dict[str, Any]:
+        """p as plain arrays; for one run (its index or name) where some parameters have a value per run."""
+        return parameter_values(self.params, self._run_index(run))
+
+    def _run_index(self, run: int | str | Array | None) -> Any:
+        known = self.runs or ()
+        if isinstance(run, int) and not 0 <= run < max(len(known), 1):
+            raise ValueError(f"run={run}: the twin was fitted on {len(known)} runs (0 to {len(known) - 1}).")
+        if not isinstance(run, str):
+            return run
+        found = self.run_indices((run,), (run,))
+        if found is None:
+            raise ValueError(f"run={run!r}: the twin was fitted on {', '.join(known) or 'no named runs'}.")
+        return found[0]
+
+    def for_runs(self, names: tuple[str, ...], groups: tuple[str, ...] | None = None) -> "Twin":
+        """A copy in which each `Unknown` with `per_run` or `per_group` has a value for each of these."""
+        groups = names if groups is None else groups
+        twin = jax.tree.map(
+            lambda node: node.for_runs(groups) if is_unknown(node) and node.own else node,
+            self,
+            is_leaf=is_unknown,
+        )
+        return eqx.tree_at(
+            lambda twin: (twin.runs, twin.groups), twin, (names, groups), is_leaf=lambda node: node is None
+        )
+
+    def centred(self) -> "Twin":
+        """A copy for new runs or groups: parameters with a value for each start from the median of these."""
+        twin = jax.tree.map(lambda node: node.centred() if is_unknown(node) else node, self, is_leaf=is_unknown)
+        return eqx.tree_at(lambda twin: (twin.runs, twin.groups), twin, (None, None), is_leaf=lambda node: node is None)
+
+    def unknowns(self) -> list[Unknown]:
+        """Every parameter that is to be estimated."""
+        return [node for node in jax.tree.leaves(self, is_leaf=is_unknown) if isinstance(node, Unknown)]
+
+    def run_indices(self, names: Sequence[str], groups: Sequence[str]) -> list[int] | None:
+        """For each run the index under which `parameters` finds its values; None where one has none.
+
+        A run that was not fitted has the parameters of its group, unless some belong to single runs.
+        """
+        known, owned = list(self.runs or ()), list(self.groups or ())
+        alone = any(unknown.per_run for unknown in self.unknowns())
+        found = [
+            known.index(name) if name in known else owned.index(group) if group in owned and not alone else None
+            for name, group in zip(names, groups, strict=True)
+        ]
+        return None if None in found else [place for place in found if place is not None]
+
+    def state(self, t: Scalar, x: State, w: Any, p: Parameters) -> State:
+        """The state at t, where the cell has x: x itself, or `trajectory` from the initial state x."""
+        if self.trajectory is None:
+            return x
+        return call_by_name(self.trajectory, "trajectory", t=t, x=x, w=w, p=p)
+
+    def outputs(self, t: Scalar, x: State, w: Any, p: Parameters, z: Any = None) -> Float[Array, " k"]:
+        """y(t, x, z, w, p), where the cell has x; `z` is the guess for implicit algebraic variables."""
+        return self.observed(t, x, w, p, z)[0]
+
+    def observed(self, t: Scalar, x: State, w: Any, p: Parameters, z: Any = None) -> tuple[Float[Array, " k"], Any]:
+        """The outputs and the algebraic variables, where the cell has x; `z` is the guess for implicit ones."""
+        x = self.state(t, x, w, p)
+        z = self.cell.algebraic_variables(t, x, w, p, z)
+        if self.observe is None:
+            return x, z
+        return jnp.atleast_1d(call_by_name(self.observe, "observe", t=t, x=x, z=z, w=w, p=p)), z
+
+    def initial_state(
+        self,
+        t: Scalar,
+        y: Float[Array, " k"],
+        w: Any,
+        p: Parameters,
+        *,
+        x0: State | None = None,
+        run: Any = None,
+    ) -> State:
+        """The state at a run's first sample: estimated, computed, given, or observed, in this order."""
+        if isinstance(self.initial, Unknown):
+            return self.initial.value(run)
+        if self.initial is not None:
+            return jnp.asarray(call_by_name(self.initial, "initial", t=t, y=y, w=w, p=p))
+        if x0 is not None:
+            return x0
+        if self.observe is not None:
+            raise ValueError(
+                "initial: the state is not what is observed, and the data have no x0. Give the twin "
+                "initial=function of the first observation, or initial=Unknown(guess, per_run=True)."
+            )
+        return y
+
+    def simulate(
+        self,
+        x0: ArrayLike | Sequence,
+        ts: ArrayLike | Sequence,
+        w: ArrayLike | Sequence | None = None,
+        *,
+        run: int | str | None = None,
+        p: Mapping[str, Any] | None = None,
+        level: ArrayLike | Sequence | None = None,
+        inconsistent_x0: Literal["project", "refuse"] = "project",
+        throw: bool = True,
+    ) -> Simulation:
+        """Predict one trajectory (the paper's step 7).
+
+        **Arguments:** `x0` at `ts[0]`; `ts`, increasing; `w`, one row of inputs for each time; `run`, whose own
+        parameters to use; `p`, values that replace the twin's; `level` of the constraint (that of x0 when left
+        out); `inconsistent_x0`: whether an x0 off the manifold is projected, with a warning that says how far it was,
+        or refused; `throw=False` returns a failed simulation as it is, and takes an explicit step however long it is.
+        """
+        first, times, inputs, wanted = _checked(x0, ts, w, level, inconsistent_x0)
+        values = self._values(run, p)
+        # The simulation follows the dtype of its initial state.
+        values = jax.tree.map(lambda leaf: leaf.astype(first.dtype) if eqx.is_inexact_array(leaf) else leaf, values)
+        w0 = None if inputs is None else inputs[0]
+        count = check_model(self, times[0], first, w0, values)
+        if wanted is not None and (wanted.shape != (count,) or not bool(jnp.all(jnp.isfinite(wanted)))):
+            raise ValueError(f"level={np.asarray(wanted)}: give {count} finite values, one for each constraint.")
+        if throw:
+            start_level = self.constraint.level(times[0], first, values) if wanted is None else wanted
+            longest = float(jnp.max(jnp.diff(times)))
+            wrong = unstable_step(self.cell, times[0], first, w0, values, start_level, longest)
+            if wrong is not None:
+                raise ValueError(wrong)
+        simulation = simulate_unchecked(self, first, times, inputs, values, wanted, inconsistent_x0)
+        self._raise_or_warn(simulation, inconsistent_x0, throw)
+        return simulation
+
+    def stepper(
+        self,
+        x0: ArrayLike | Sequence | None = None,
+        *,
+        run: int | str | None = None,
+        p: Mapping[str, Any] | None = None,
+        level: ArrayLike | Sequence | None = None,
+    ) -> Stepper:
+        """The twin one sample at a time, for use beside a running plant: `stepper.step(t, w, y)`.
+
+        **Arguments:** as for `simulate`; `x0` may be left out where the first measurement gives it.
+        """
+        first = None if x0 is None else jnp.asarray(x0)
+        dtype = None if first is None else jnp.result_type(first.dtype, jnp.zeros((), jnp.float32).dtype)
+        stepper = Stepper(self, self._values(run, p), run=self._run_index(run), dtype=dtype)
+        stepper.reset(first, level=level)
+        return stepper
+
+    def _values(self, run: int | str | None, p: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The parameters of a run, with those in `p` replaced."""
+        values = self.parameters(run)
+        for name in p or {}:
+            if name not in values:
+                raise ValueError(f"p: there is no parameter '{name}'; the twin has {', '.join(values) or 'none'}.")
+        return values | {name: jnp.asarray(value) for name, value in (p or {}).items()}
+
+    def _raise_or_warn(self, simulation: Simulation, inconsistent_x0: str, throw: bool) -> None:
+        trajectory = simulation.trajectory
+        violation = np.asarray(trajectory.initial_violation)
+        failed = np.asarray(trajectory.result != RESULTS.successful)
+        if throw and failed.any():
+            index = int(failed.argmax())
+            outcome = first_failure(trajectory.result)
+            message = f"At t = {float(trajectory.ts[index]):.6g} (sample {index}): {RESULTS[outcome]}"
+            if index == 0 and violation.size:
+                message += f" The violation of x0 is {violation}."
+            raise SimulationError(message, simulation)
+        tolerated = np.sqrt(np.finfo(violation.dtype).eps) * np.asarray(trajectory.scale)
+        projected = inconsistent_x0 == "project" and not isinstance(self.projection, NoProjection)
+        if projected and (violation > tolerated).any():
+            warnings.warn(
+                f"x0 violates the constraint by {violation}; it was projected onto the manifold before the simulation. "
+                'Pass inconsistent_x0="refuse" to make this an error.',
+                stacklevel=3,
+            )
+        redundant = np.max(np.asarray(trajectory.redundant), initial=0)
+        if redundant > 0:
+            warnings.warn(
+                f"constraint: {redundant} of {violation.shape[-1]} depend on the others (the same one twice, a sum of "
+                "others). They hold together with these and only add to the cost: remove them.",
+                stacklevel=3,
+            )
+
+
+def _checked(x0: Any, ts: Any, w: Any, level: Any, inconsistent_x0: str) -> tuple[Any, Any, Any, Any]:
+    """The arguments of a simulation as arrays of one dtype, or a `ValueError` that names the wrong one."""
+    x0, ts = jnp.asarray(x0), jnp.asarray(ts)
+    dtype = jnp.result_type(x0.dtype, jnp.zeros((), jnp.float32).dtype)
+    if x0.ndim != 1 or x0.shape[0] == 0:
+        raise ValueError(f"x0 has shape {x0.shape}; it must be a vector of states (use jax.vmap for a batch).")
+    if not bool(jnp.all(jnp.isfinite(x0))):
+        raise ValueError(f"x0 is not finite: {np.asarray(x0)}.")
+    if inconsistent_x0 not in ("project", "refuse"):
+        raise ValueError(f'inconsistent_x0={inconsistent_x0!r}: give "project" or "refuse".')
+    check_times(np.asarray(ts), "ts")
+    if w is not None:
+        w = jnp.asarray(w, dtype)
+        if w.ndim != 2 or w.shape[0] != ts.shape[0]:
+            raise ValueError(f"w has shape {w.shape}; it must have a row for each of the {ts.shape[0]} times.")
+        if not bool(jnp.all(jnp.isfinite(w))):
+            raise ValueError("w is not finite.")
+    level = None if level is None else jnp.atleast_1d(jnp.asarray(level, dtype))
+    return x0.astype(dtype), ts.astype(dtype), w, level
+
+
+def check_model(twin: Twin, t: Scalar, x: State, w: Any, p: Parameters) -> int:
+    """The number of constraints, or a `ValueError` that names what does not fit, before anything compiles."""
+    inputs = 0 if w is None else w.shape[0]
+    context = Context(x.shape[0], inputs, x.dtype)
+    for part in learned_parts(twin):
+        part.check(context)
+    if isinstance(twin.algebraic, Implicit):
+        check_implicit(twin.algebraic, t, twin.state(t, x, w, p), w, p)
+    level = jax.eval_shape(twin.constraint.level, t, x, p)
+    rate = jax.eval_shape(twin.cell.rate, t, x, w, p, level)
+    if getattr(rate, "shape", None) != x.shape:
+        raise ValueError(f"field: dx has shape {getattr(rate, 'shape', type(rate))} for a state of shape {x.shape}.")
+    count = check_constraint(twin.constraint, t, x, p)
+    root = getattr(twin.projection, "root", None)
+    if root is not None and root.value.shape[0] != x.shape[0]:
+        raise ValueError(f"metric: it has {root.value.shape[0]} weights for {x.shape[0]} states.")
+    outputs = jax.eval_shape(twin.outputs, t, x, w, p)
+    if outputs.ndim != 1:
+        raise ValueError(f"observe: y has shape {outputs.shape}; it must be a vector of outputs.")
+    return count

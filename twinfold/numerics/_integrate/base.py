@@ -1,0 +1,41 @@
+"""One step of a numerical integrator: the recurrent update of the paper's Eq. 3."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from twinfold._core import RESULTS
+from twinfold.typing import Parameters, Scalar, Signal, State
+
+
+class Predicted(eqx.Module):
+    """The state after a step, and whether the integrator's own solve succeeded."""
+
+    x: State
+    result: RESULTS
+
+
+class AbstractIntegrator(eqx.Module):
+    """Advances dx/dt = field(t, x, w(t), p) by one step."""
+
+    @abc.abstractmethod
+    def step(self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters) -> Predicted:
+        """The state at t + dt. `field(t, x, w, p)` is the vector field, `w(t)` the input within the step."""
+
+
+def check_substeps(substeps: int) -> None:
+    """A `ValueError` unless the number of substeps can be taken."""
+    if substeps < 1:
+        raise ValueError(f"substeps={substeps}: an integrator takes at least one step between samples.")
+
+
+def repeat_steps(one: Callable[[Any, Any], Any], carry: Any, t: Scalar, dt: Scalar, substeps: int) -> Any:
+    """`carry = one(t_i, carry)` at the starts of `substeps` equal parts of [t, t + dt]."""
+    if substeps == 1:
+        return one(t, carry)
+    starts = t + dt / substeps * jnp.arange(substeps)
+    return jax.lax.scan(lambda carry, t: (one(t, carry), None), carry, starts)[0]

@@ -1,0 +1,95 @@
+"""Backward differentiation formulas over the substeps of a sample: one small implicit solve for each, for stiff fields.
+
+x_{k+1} = a_1 x_k + ... + a_q x_{k+1-q} + h b f(t_{k+1}, x_{k+1})
+
+A cell is a one-step method (a projection may have moved the state), so the formula starts afresh at each sample; its
+first q - 1 substeps are taken with Radau IIA, so that no order is lost. Use it with many substeps of a large system,
+where Radau's three stages at once cost too much; orders 1 and 2 are stable for all that decays, the higher ones for
+what does not oscillate much faster than it decays. Hairer and Wanner, Solving Ordinary Differential Equations II, V.1.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from twinfold._core import RESULTS
+from twinfold.numerics._integrate.base import AbstractIntegrator, Predicted
+from twinfold.numerics._integrate.radau import radau_step
+from twinfold.numerics._integrate.stages import solve_stages
+from twinfold.typing import Flag, Parameters, Scalar, Signal, State
+
+# (a_1, ..., a_q) and b.
+FORMULAS: dict[int, tuple[tuple[float, ...], float]] = {
+    1: ((1.0,), 1.0),
+    2: ((4 / 3, -1 / 3), 2 / 3),
+    3: ((18 / 11, -9 / 11, 2 / 11), 6 / 11),
+    4: ((48 / 25, -36 / 25, 16 / 25, -3 / 25), 12 / 25),
+    5: ((300 / 137, -300 / 137, 200 / 137, -75 / 137, 12 / 137), 60 / 137),
+}
+
+
+class BDF(AbstractIntegrator):
+    """The formula of order 1 to 5 on `substeps` equal parts of each sample interval (at least `order` of them).
+
+    `BDF(order=1)` is implicit Euler. A substep whose Newton iteration fails leaves the state where it was, flagged as
+    `RESULTS.solver`.
+    """
+
+    order: int = eqx.field(static=True, default=2)
+    substeps: int = eqx.field(static=True, default=4)
+
+    def __check_init__(self):
+        if self.order not in FORMULAS:
+            raise ValueError(f"BDF(order={self.order}): give an order from 1 to 5; higher ones are not stable.")
+        if self.substeps < self.order:
+            raise ValueError(
+                f"BDF(order={self.order}, substeps={self.substeps}): the first {self.order - 1} substeps of a sample "
+                f"are taken with Radau; give substeps={self.order} or more, or use Radau(substeps={self.substeps})."
+            )
+
+    def step(self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters) -> Predicted:
+        h = dt / self.substeps
+        ends = t + h * jnp.arange(1, self.substeps + 1)
+        started, solved = self._start(field, t, h, x, w, p)
+
+        def one(carry: tuple, end: Scalar) -> tuple[tuple, None]:
+            past, solved = carry
+            past, well = self._advance(field, end, h, past, w, p)
+            return (past, solved & well), None
+
+        (past, solved), _ = jax.lax.scan(one, (started, solved), ends[self.order - 1 :])
+        return Predicted(past[0], RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
+
+    def _start(
+        self, field: Callable[..., State], t: Scalar, h: Scalar, x: State, w: Signal, p: Parameters
+    ) -> tuple[Float[Array, "order n"], Flag]:
+        """The states at the first `order` ends, newest first."""
+
+        def one(carry: tuple, start: Scalar) -> tuple[tuple, State]:
+            x, solved = carry
+            x, well = radau_step(field, start, h, x, w, p)
+            return (x, solved & well), x
+
+        starts = t + h * jnp.arange(self.order - 1)
+        (_, solved), xs = jax.lax.scan(one, (x, jnp.array(True)), starts)
+        return jnp.concatenate([x[None], xs])[::-1], solved
+
+    def _advance(
+        self,
+        field: Callable[..., State],
+        end: Scalar,
+        h: Scalar,
+        past: Float[Array, "order n"],
+        w: Signal,
+        p: Parameters,
+    ) -> tuple[Float[Array, "order n"], Flag]:
+        weights, rate = FORMULAS[self.order]
+        # The weights add up to one: differences keep the digits of a small step.
+        offset = jnp.asarray(np.array(weights), past.dtype) @ (past - past[0])
+        ts, scale = jnp.asarray(end)[None], (h * jnp.full((1, 1), rate, past.dtype)).astype(past.dtype)
+        z, solved = solve_stages(field, ts, scale, offset[None], past[0], w, p)
+        return jnp.concatenate([past[:1] + z, past[:-1]]), solved

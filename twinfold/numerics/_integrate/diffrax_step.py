@@ -1,0 +1,95 @@
+"""Any Diffrax solver as one step of the cell: for stiff fields, or an order that the own tableaus do not have."""
+
+from collections.abc import Callable
+from typing import Any, get_args, get_origin
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from twinfold._core import RESULTS
+from twinfold.numerics._integrate.base import AbstractIntegrator, Predicted, check_substeps, repeat_steps
+from twinfold.numerics._integrate.dirk import DiagonalTableau, diagonal_step
+from twinfold.typing import Flag, Parameters, Scalar, Signal, State
+
+
+class DiffraxStep(AbstractIntegrator):
+    """One (or `substeps`) steps of a Diffrax ODE solver between two samples, without error control.
+
+    The solver starts afresh in each step, so that a stage shared with the previous step is evaluated at the
+    projected state. The stages of an implicit solver are solved by the damped Newton iteration that `Radau` uses: the
+    solver's own gives up after two steps that do not suffice, and counts on a shorter step, which a cell cannot take.
+    One that is given (`Kvaerno5(root_finder=...)`) is used as it is. A solver of an explicit and an implicit term
+    (KenCarp3, KenCarp4, KenCarp5) has the whole field as its implicit one.
+    """
+
+    solver: diffrax.AbstractSolver
+    substeps: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self):
+        check_substeps(self.substeps)
+        if not isinstance(self.solver, diffrax.AbstractSolver):
+            raise ValueError(f"DiffraxStep(solver={self.solver!r}): give a Diffrax solver, for example Tsit5().")
+        if self.solver.term_structure is not diffrax.AbstractTerm and not _has_implicit_term(self.solver):
+            raise ValueError(
+                f"DiffraxStep(solver={type(self.solver).__name__}()): the solver splits the field into several terms; "
+                "only solvers of a single ODE term, or of an explicit and an implicit one, can be a step."
+            )
+
+    def step(self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters) -> Predicted:
+        h, tableau = dt / self.substeps, _own_stages(self.solver)
+
+        def one(t: Scalar, carry: tuple[State, Flag]) -> tuple[State, Flag]:
+            x, solved = carry
+            if tableau is None:
+                x, well = _by_diffrax(self.solver, field, t, h, x, w, p)
+            else:
+                x, well = diagonal_step(tableau, field, t, h, x, w, p)
+            return x, solved & well
+
+        x1, solved = repeat_steps(one, (x, jnp.array(True)), t, dt, self.substeps)
+        return Predicted(x1, RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
+
+
+def _by_diffrax(
+    solver: Any, field: Callable[..., State], t: Scalar, h: Scalar, x: State, w: Signal, p: Parameters
+) -> tuple[State, Flag]:
+    term = diffrax.ODETerm(lambda t, x, p: field(t, x, w(t), p))
+    if _has_implicit_term(solver):
+        term = diffrax.MultiTerm(diffrax.ODETerm(lambda t, x, p: jnp.zeros_like(x)), term)
+    if getattr(solver, "scan_kind", "bounded") is None:
+        # What `diffeqsolve` would have filled in, but with both derivatives.
+        solver = eqx.tree_at(lambda solver: solver.scan_kind, solver, "bounded", is_leaf=lambda node: node is None)
+    state = solver.init(term, t, t + h, x, p)
+    x1, _, _, _, outcome = solver.step(term, t, t + h, x, p, state, made_jump=False)
+    return x1, outcome == diffrax.RESULTS.successful
+
+
+def _has_implicit_term(solver: diffrax.AbstractSolver) -> bool:
+    """Whether the solver takes two terms, of which it solves the second implicitly."""
+    if get_origin(solver.term_structure) is not diffrax.MultiTerm:
+        return False
+    (terms,) = get_args(solver.term_structure)
+    return isinstance(solver, diffrax.AbstractImplicitSolver) and len(get_args(terms)) == 2
+
+
+def _own_stages(solver: diffrax.AbstractSolver) -> DiagonalTableau | None:
+    """The tableau of an implicit solver that was given no root finder of its own."""
+    finder = getattr(solver, "root_finder", None)
+    if finder is None or isinstance(getattr(finder, "rtol", 0.0), float):
+        return None
+    if isinstance(solver, diffrax.ImplicitEuler):
+        return DiagonalTableau(np.ones((1, 1)), np.ones(1), np.ones(1))
+    tableau: Any = getattr(solver, "tableau", None)
+    if isinstance(tableau, diffrax.MultiButcherTableau):
+        tableau = tableau.tableaus[1]
+    if not isinstance(tableau, diffrax.ButcherTableau):
+        raise ValueError(
+            f"DiffraxStep(solver={type(solver).__name__}()): the solver has no tableau; give it a root finder with "
+            "tolerances of its own, for example root_finder=optimistix.Newton(rtol=1e-8, atol=1e-8)."
+        )
+    a = np.diag(np.asarray(tableau.a_diagonal, float))
+    for i, row in enumerate(tableau.a_lower):
+        a[i + 1, : i + 1] = row
+    return DiagonalTableau(a, np.asarray(tableau.b_sol, float), np.concatenate([[tableau.c1], tableau.c]))

@@ -1,0 +1,123 @@
+"""The optimality (KKT) system of the orthogonal projection, reduced to the normal and the tangent space.
+
+    x - x~ + G(x)' lambda = 0,    g(x) = level                                             (the paper's Eq. 5)
+
+Written with G = L Q and the tangent projector P = I - Q'Q, its Newton system needs m x m triangular solves and one
+Cholesky factor of P H P + Q'Q, with H = I + sum_i lambda_i d2g_i. That matrix is positive definite exactly where
+the second-order condition (A6') holds, and the units of g do not enter it.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from twinfold.numerics._constraint import residual_and_jacobian
+from twinfold.numerics._linalg.dense import (
+    RowSpace,
+    apply,
+    cholesky,
+    factorise,
+    product,
+    solve_lower,
+    solve_lower_transposed,
+)
+from twinfold.numerics._project.base import ProjectionProblem
+from twinfold.typing import ConstraintVector, Flag, State
+
+
+class Point(eqx.Module):
+    """What is known of a problem at a state."""
+
+    g: ConstraintVector
+    space: RowSpace
+    finite: Flag  # the constraint and its derivative are
+    sound: Flag  # and the derivative says where to go
+    error: Float[Array, ""]  # distance from a solution of the KKT system, to first order
+    infeasible: Float[Array, ""]  # violation, over the tolerated one
+    drifted: Float[Array, ""]  # distance from stationarity along the manifold, over the tolerated one
+
+    @property
+    def converged(self) -> Flag:
+        return self.sound & (self.infeasible <= 1) & (self.drifted <= 1)
+
+    @property
+    def acceptable(self) -> Flag:
+        """As near as rounding lets it come."""
+        return self.sound & (self.infeasible <= 4) & (self.drifted <= 64)
+
+    @property
+    def lengths(self) -> ConstraintVector:
+        """||dg_i/dx||, which turns g into distances."""
+        return jnp.linalg.norm(jax.lax.stop_gradient(self.space.lower), axis=1)
+
+
+def point(problem: ProjectionProblem, x: State, tolerance: float) -> Point:
+    """Evaluate the KKT system at `x`."""
+    g, jacobian = residual_and_jacobian(problem.constraint, problem.t, x, problem.p, problem.level)
+    finite = jnp.all(jnp.isfinite(g)) & jnp.all(jnp.isfinite(jacobian))
+    space = factorise(jnp.where(finite, jacobian, 0))
+    # Constraints that depend on others are met with them or not at all; but a zero derivative says nothing, unless
+    # nothing is asked for.
+    sound = finite if problem.switched else finite & jnp.any(space.kept)
+    gap, distance = problem.target - x, jax.lax.stop_gradient(jnp.abs(g))
+    drift = jnp.linalg.norm(jax.lax.stop_gradient(space.tangent(gap)))
+    size, tiny = jnp.linalg.norm(jax.lax.stop_gradient(x)), jnp.finfo(x.dtype).tiny
+    lengths = jnp.linalg.norm(jax.lax.stop_gradient(space.lower), axis=1)
+    scale = jnp.maximum(jnp.abs(problem.level), lengths * size) + tiny
+    infeasible = jnp.max(distance / scale) / tolerance
+    # Rounding enters the tangential part through x~ - x and through the projector.
+    reach = 4 * (size + jnp.linalg.norm(jax.lax.stop_gradient(gap))) + tiny
+    return Point(
+        g=g,
+        space=space,
+        finite=finite,
+        sound=sound,
+        error=jnp.where(sound, jnp.maximum(drift, jnp.max(distance / lengths)), jnp.inf),
+        infeasible=infeasible,
+        drifted=drift / reach / tolerance,
+    )
+
+
+class ReducedHessian(eqx.Module):
+    """H = I + sum_i lambda_i d2g_i, its part along the manifold, and the Cholesky factor of that."""
+
+    hessian: Float[Array, "n n"]
+    along: Float[Array, "n n"]  # P H P + Q'Q
+    lower: Float[Array, "n n"]
+    definite: Flag  # the second-order condition A6'
+
+    def solve(self, space: RowSpace, v: State) -> State:
+        """The tangent d with P H d = P v."""
+        rhs = space.tangent(v)
+        return space.tangent(solve_lower_transposed(self.lower, solve_lower(self.lower, rhs)))
+
+
+def lagrangian_curvature(problem: ProjectionProblem, x: State, here: Point) -> Float[Array, "n n"]:
+    """sum_i lambda_i d2g_i, with the multipliers that fit stationarity best."""
+    multiplier = here.space.multipliers(problem.target - x)
+    return jax.hessian(lambda x: jnp.sum(multiplier * problem.residual(x)))(x)
+
+
+def reduced_hessian(problem: ProjectionProblem, x: State, here: Point) -> ReducedHessian:
+    """Curvature of the Lagrangian along the manifold."""
+    curvature = lagrangian_curvature(problem, x, here)
+    hessian = jnp.eye(x.shape[0], dtype=x.dtype) + jnp.where(jnp.isfinite(curvature), curvature, 0)
+    normal = product(here.space.q.T, here.space.q)
+    tangent = jnp.eye(x.shape[0], dtype=x.dtype) - normal
+    along = product(product(tangent, hessian), tangent) + normal
+    lower, definite = cholesky(along)
+    return ReducedHessian(hessian, along, lower, definite)
+
+
+def sqp_direction(problem: ProjectionProblem, x: State, here: Point) -> State:
+    """The step with unit Hessian: x~ - G'(GG')^-1 [g + G (x~ - x)] - x."""
+    return here.space.tangent(problem.target - x) - here.space.min_norm(here.g)
+
+
+def newton_direction(problem: ProjectionProblem, x: State, here: Point, curvature: ReducedHessian) -> State:
+    """The Newton step of the KKT system; with unit Hessian where curvature makes it point uphill."""
+    normal = -here.space.min_norm(here.g)
+    gap = problem.target - x
+    along = curvature.solve(here.space, gap - apply(curvature.hessian, normal))
+    return normal + jnp.where(curvature.definite, along, here.space.tangent(gap))

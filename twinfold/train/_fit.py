@@ -1,0 +1,258 @@
+"""Fit a twin to data: the paper's step 6. Seeds side by side, stages one after the other, resumable at any time."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Key, PyTree
+
+from twinfold._core import tree_structure_text
+from twinfold._version import __version__
+from twinfold.data import Dataset
+from twinfold.model import Twin, count_parameters
+from twinfold.train import _checkpoint as checkpoints
+from twinfold.train._display import progress_bar
+from twinfold.train._estimate import Estimate
+from twinfold.train._loss import Loss
+from twinfold.train._method import AbstractMethod, TrainingProblem
+from twinfold.train._prepare import Trainable, prepare
+from twinfold.train._seeds import CHUNK, Record, begin_stage, run_epochs
+
+SAVE_EVERY = 5.0  # seconds between two checkpoints
+FAILED = "went non-finite and was stopped at its last good parameters"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted twin, one for each seed, and how it came about.
+
+    `twin` is that of the best seed (by validation loss, or training loss where there was no validation set);
+    `history` has an array [epoch, seed] for each of loss, score, rate and failed_runs, and the stage of each epoch.
+    """
+
+    seeds: tuple[int, ...]
+    scores: np.ndarray
+    failures: dict[int, str]
+    history: dict[str, np.ndarray]
+    seconds: float
+    interrupted: bool
+    parameters: int
+    params: PyTree  # of all seeds, stacked along a leading axis
+    frozen: Estimate  # all that is not trained
+
+    @property
+    def best(self) -> int:
+        """Index of the best seed."""
+        usable = np.where(np.isfinite(self.scores), self.scores, np.inf)
+        return int(np.argmin(usable))
+
+    @property
+    def twin(self) -> Twin:
+        """The fitted twin of the best seed."""
+        return self.twin_of(self.best)
+
+    def twin_of(self, index: int) -> Twin:
+        """The fitted twin of the seed at `index`."""
+        return self._estimate(jax.tree.map(lambda leaf: leaf[index], self.params)).twin
+
+    def map(self, fn: Callable[[Twin], Any]) -> Any:
+        """`fn` of each seed's twin, side by side; results have a leading axis of seeds."""
+        return jax.vmap(lambda params: fn(self._estimate(params).twin))(self.params)
+
+    def _estimate(self, params: PyTree) -> Estimate:
+        return eqx.combine(params, self.frozen)
+
+
+def fit(
+    twin: Twin,
+    data: Dataset,
+    *,
+    valid: Dataset | None = None,
+    seeds: int | Sequence[int] = 1,
+    method: AbstractMethod | Sequence[AbstractMethod] | None = None,
+    loss: Loss | None = None,
+    window: int | None = None,
+    shooting: bool | None = None,
+    trainable: Trainable = "all",
+    remat: bool = False,
+    checkpoint: str | Path | None = None,
+    progress: bool | Callable[[float, str], None] = True,
+    label: str = "",
+) -> Fit:
+    """Estimate the learned parts and unknown parameters of a twin from measured runs.
+
+    **Arguments:**
+
+    - `twin`, `data`; `valid`: runs on which the best parameters are chosen.
+    - `seeds`: how many (0, 1, ...) or which; each draws its own weights and data order.
+    - `method`: one or several in a row; Adam, then Levenberg-Marquardt, when left out (see `default_methods`).
+    - `loss`: the terms to minimise.
+    - `window`: train on windows of that many samples rather than on whole runs.
+    - `shooting`: estimate the state at the start of each window (with a continuity term); when left out, this is
+      done where the state is not measured there.
+    - `trainable`: `"all"`; `"per_run"` to estimate only what belongs to single runs or groups; `"parameters"` to
+      estimate every `Unknown` and keep the rest as it is (learned parts without weights are drawn).
+    - `remat`: for long runs; the gradient keeps few of the states and computes the others again, so that its memory
+      grows as the square root of the run, for one more pass forward.
+    - `checkpoint`: a file; a fit that was killed goes on from it when called again.
+    - `progress`, `label`: the progress bar and its name; or a function that is told the fraction done and a line.
+
+    **Returns:** a `Fit`. Ctrl-C returns the best so far.
+    """
+    methods = _methods(method)
+    names = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not names:
+        raise ValueError("seeds: give at least one seed.")
+    methods, problems, params = prepare(
+        twin,
+        data,
+        valid=valid,
+        seeds=names,
+        loss=loss,
+        window=window,
+        shooting=shooting,
+        trainable=trainable,
+        methods=methods,
+        remat=remat,
+    )
+    keys = jax.vmap(jax.random.key)(jnp.array(names))
+    identity = {
+        "twinfold": __version__,
+        "jax": jax.__version__,
+        "seeds": list(names),
+        "method": [tree_structure_text(method) for method in methods],
+        "loss": tree_structure_text(problems[0].objective.loss),
+        "twin": tree_structure_text(twin),
+        "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),
+        "start": checkpoints.array_fingerprint((params, problems[0].frozen)),
+    }
+    run = _Run(problems, methods, keys, params, identity, None if checkpoint is None else Path(checkpoint))
+    run.resume()
+    with progress_bar(sum(method.epochs for method in methods), label, progress) as report:
+        run.go(report)
+    return Fit(
+        seeds=names,
+        scores=np.asarray(run.state.best_score),
+        failures={name: FAILED for name, bad in zip(names, np.asarray(run.state.failed), strict=True) if bad},
+        history=run.history,
+        seconds=run.seconds,
+        interrupted=run.interrupted,
+        parameters=count_parameters(jax.tree.map(lambda leaf: leaf[0], params)),
+        params=run.state.best,
+        frozen=problems[0].frozen,
+    )
+
+
+def _methods(method: AbstractMethod | Sequence[AbstractMethod] | None) -> tuple[AbstractMethod, ...] | None:
+    if method is None:
+        return None
+    methods = (method,) if isinstance(method, AbstractMethod) else tuple(method)
+    if not methods or not all(isinstance(method, AbstractMethod) for method in methods):
+        raise ValueError("method: give Adam(...), Gradient(...), LevenbergMarquardt(...), or a sequence of them.")
+    return methods
+
+
+class _Run:
+    """A fit under way: which stage, where the seeds stand, what has been recorded."""
+
+    def __init__(
+        self,
+        problems: tuple[TrainingProblem, ...],
+        methods: tuple[AbstractMethod, ...],
+        keys: Key[Array, " S"],
+        params: PyTree,
+        identity: dict[str, Any],
+        path: Path | None,
+    ):
+        self.problems, self.methods, self.keys = problems, methods, keys
+        self.identity, self.path = identity, path
+        self.stage, self.seconds, self.interrupted = 0, 0.0, False
+        count = keys.shape[0]
+        unscored = jnp.full(count, jnp.inf, problems[0].batch.y.dtype)
+        self.state = begin_stage(problems[0], methods[0], params, unscored, jnp.zeros(count, bool))
+        self.records: list[dict[str, np.ndarray]] = []
+
+    @property
+    def history(self) -> dict[str, np.ndarray]:
+        """The records of all epochs, one under the other."""
+        names = ("stage", "loss", "score", "rate", "failed_runs")
+        if not self.records:
+            return {name: np.zeros((0, self.keys.shape[0])) for name in names}
+        return {name: np.concatenate([record[name] for record in self.records]) for name in names}
+
+    def go(self, report: Callable[..., None]) -> None:
+        """Run all stages to their end, or until Ctrl-C."""
+        try:
+            while True:
+                self._run_stage(report)
+                if self.stage + 1 == len(self.methods):
+                    break
+                self._next_stage()
+        except KeyboardInterrupt:
+            self.interrupted = True
+        self._save()
+
+    def _next_stage(self) -> None:
+        self.stage += 1
+        seeds = self.state
+        self.state = begin_stage(
+            self.problems[self.stage], self.methods[self.stage], seeds.best, seeds.best_score, seeds.failed
+        )
+
+    def _run_stage(self, report: Callable[..., None]) -> None:
+        method, problem = self.methods[self.stage], self.problems[self.stage]
+        before = sum(method.epochs for method in self.methods[: self.stage])
+        epochs, saved = 1, time.perf_counter()
+        while True:
+            still = ~np.asarray(self.state.finished | self.state.failed)
+            done = int(np.asarray(self.state.epoch).max())
+            epochs = min(epochs, CHUNK, method.epochs - done)
+            if epochs <= 0 or not still.any():
+                self._tell(report, before + method.epochs)
+                return
+            began = time.perf_counter()
+            self.state, record = jax.block_until_ready(
+                run_epochs(problem, method, self.state, self.keys, jnp.array(epochs))
+            )
+            took = time.perf_counter() - began
+            self.seconds += took
+            self._record(record, epochs, still)
+            self._tell(report, before + done + epochs)
+            if self.path is not None and time.perf_counter() - saved > SAVE_EVERY:
+                self._save()
+                saved = time.perf_counter()
+            # About half a second between two looks: quick to cancel, and no time lost on looking.
+            epochs = max(1, int(epochs * min(4.0, 0.5 / took)))
+
+    def _tell(self, report: Callable[..., None], done: int) -> None:
+        if self.records:
+            last, failed = self.records[-1], int(np.asarray(self.state.failed).sum())
+            report(self.methods[self.stage].name, done, last["loss"][-1], last["rate"][-1], failed)
+
+    def _record(self, record: Record, epochs: int, still: np.ndarray) -> None:
+        rows = {name: np.asarray(getattr(record, name))[:epochs] for name in ("loss", "score", "rate", "failed_runs")}
+        self.records.append(rows | {"stage": np.full((epochs, still.shape[0]), self.stage)})
+
+    def _save(self) -> None:
+        if self.path is not None:
+            progress = {"stage": self.stage, "seconds": self.seconds}
+            trees = {"state": self.state, "history": self.history}
+            checkpoints.save(self.path, self.identity, progress, trees)
+
+    def resume(self) -> None:
+        """Go back to where the checkpoint left off, if there is one."""
+        if self.path is None or not self.path.exists():
+            return
+        stored = checkpoints.Checkpoint(self.path, self.identity)
+        while self.stage < stored.progress["stage"]:
+            self._next_stage()
+        self.seconds = stored.progress["seconds"]
+        self.state = stored.tree("state", self.state)
+        history = stored.tree("history", self.history)
+        self.records = [{name: np.asarray(values) for name, values in history.items()}]

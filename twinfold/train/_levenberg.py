@@ -1,0 +1,146 @@
+"""Levenberg-Marquardt on the same least-squares problem: the method of choice for small networks and smooth losses.
+
+    (J'J + lambda D) d = -J'r
+
+Dense: J by forward sensitivities (`_window.py`), normal equations by Cholesky, D = diag(J'J), of which no entry is taken
+to be below 1e-8 of the largest: a weight without influence on the loss would not be damped at all otherwise.
+Matrix-free, for networks beyond a few thousand weights: conjugate gradients on products with J and J', D = I.
+
+Vmapped over seeds inside one compiled program, which Optimistix's `LevenbergMarquardt` is not made for: here each seed
+has its own damping and stops by itself, and an epoch can be interrupted and resumed.
+"""
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from twinfold.train._method import AbstractMethod, EpochReport, TrainingProblem
+from twinfold.train._window import Vector
+
+MAX_DENSE_PARAMETERS = 3000  # beyond which the matrix-free solver is chosen
+MAX_TRIALS = 8  # dampings tried in one step
+MIN_DAMPING, MAX_DAMPING = 1e-12, 1e12
+
+
+class LevenbergMarquardt(AbstractMethod):
+    """Damped Gauss-Newton steps, accepted only where the loss falls.
+
+    **Arguments:** `epochs`, the number of steps; `solver`: `"dense"`, `"cg"`, or `"auto"` by the number of
+    parameters; `damping`, the first lambda; `tolerance`, the relative gain of a step below which a seed is done;
+    `patience`, steps without a better validation score after which it stops; `window`, samples per training
+    window in this stage.
+    """
+
+    epochs: int = eqx.field(static=True, default=40)
+    solver: Literal["auto", "dense", "cg"] = eqx.field(static=True, default="auto")
+    damping: float = eqx.field(static=True, default=1e-2)
+    tolerance: float = eqx.field(static=True, default=1e-6)
+    patience: int | None = eqx.field(static=True, default=None)
+    cg_steps: int = eqx.field(static=True, default=100)
+    window: int | None = eqx.field(static=True, default=None)
+    name: str = eqx.field(static=True, default="Levenberg-Marquardt")
+
+    def __check_init__(self):
+        if self.solver not in ("auto", "dense", "cg"):
+            raise ValueError(f'LevenbergMarquardt(solver={self.solver!r}): give "auto", "dense" or "cg".')
+        if self.epochs < 0:
+            raise ValueError(f"epochs={self.epochs}: cannot be negative.")
+        if not self.damping > 0:
+            raise ValueError(f"LevenbergMarquardt(damping={self.damping}): must be positive.")
+
+    def init(self, problem: TrainingProblem, params: PyTree) -> Any:
+        dtype = ravel_pytree(params)[0].dtype
+        return jnp.array(self.damping, dtype), jnp.array(2.0, dtype)
+
+    def epoch(
+        self, problem: TrainingProblem, params: PyTree, state: Any, key: PRNGKeyArray
+    ) -> tuple[PyTree, Any, EpochReport]:
+        v, unravel = ravel_pytree(params)
+        damping, growth = state
+        dense = self.solver == "dense" or (self.solver == "auto" and v.shape[0] < MAX_DENSE_PARAMETERS)
+        build = _DenseSystem.build if dense else _MatrixFreeSystem.build
+        system = build(problem, unravel, v, self.cg_steps)
+        loss = jnp.sum(system.residuals**2)
+
+        def rejected(trial: tuple) -> Array:
+            return ~trial[-1] & (trial[0] < MAX_TRIALS)
+
+        def attempt(trial: tuple) -> tuple:
+            tries, damping, growth, _, _, _ = trial
+            d = system.solve(damping)
+            new = problem.training_loss(unravel(v + d))
+            gain = (loss - new) / jnp.maximum(system.predicted_gain(d, damping), jnp.finfo(v.dtype).tiny)
+            good = jnp.isfinite(new) & (new < loss)
+            # Nielsen's rule: the better the model predicted the gain, the smaller the next damping.
+            shrink = jnp.clip(1 - (2 * gain - 1) ** 3, 1 / 3, 1)
+            damping = jnp.where(good, damping * shrink, damping * growth)
+            growth = jnp.where(good, 2.0, 2 * growth)
+            return tries + 1, damping, growth, jnp.where(good, v + d, v), jnp.where(good, new, loss), good
+
+        start = (jnp.array(0), damping, growth, v, loss, jnp.array(False))
+        _, damping, growth, moved, new, good = jax.lax.while_loop(rejected, attempt, start)
+        finished = ~good | (loss - new <= self.tolerance * loss)
+        report = EpochReport(loss, damping, system.failed, finished)
+        return unravel(moved), (jnp.clip(damping, MIN_DAMPING, MAX_DAMPING), growth), report
+
+
+class _DenseSystem(eqx.Module):
+    residuals: Float[Array, " N"]
+    gradient: Vector  # J'r
+    gramian: Float[Array, "P P"]  # J'J
+    failed: Array
+
+    @staticmethod
+    def build(problem: TrainingProblem, unravel: Any, v: Vector, cg_steps: int) -> "_DenseSystem":
+        r, jacobian, failed = problem.objective.residuals_and_jacobian(
+            lambda v: problem.estimate(unravel(v)), v, problem.batch, problem.windows
+        )
+        return _DenseSystem(r, jacobian.T @ r, jacobian.T @ jacobian, failed)
+
+    @property
+    def scale(self) -> Vector:
+        """D."""
+        diagonal = jnp.diagonal(self.gramian)
+        return jnp.maximum(diagonal, 1e-8 * jnp.max(diagonal) + jnp.finfo(diagonal.dtype).tiny)
+
+    def solve(self, damping: Float[Array, ""]) -> Vector:
+        factor = jax.scipy.linalg.cho_factor(self.gramian + jnp.diag(damping * self.scale))
+        return -jax.scipy.linalg.cho_solve(factor, self.gradient)
+
+    def predicted_gain(self, d: Vector, damping: Float[Array, ""]) -> Float[Array, ""]:
+        return d @ (damping * self.scale * d - self.gradient)
+
+
+class _MatrixFreeSystem(eqx.Module):
+    residuals: Float[Array, " N"]
+    gradient: Vector
+    product: Any  # d -> J'J d
+    failed: Array
+    cg_steps: int = eqx.field(static=True)
+
+    @staticmethod
+    def build(problem: TrainingProblem, unravel: Any, v: Vector, cg_steps: int) -> "_MatrixFreeSystem":
+        def residuals(v: Vector) -> tuple[Float[Array, " N"], Array]:
+            return problem.objective.residuals(problem.estimate(unravel(v)), problem.batch, problem.windows)
+
+        r, push, failed = jax.linearize(residuals, v, has_aux=True)
+        pull = jax.linear_transpose(push, v)
+        return _MatrixFreeSystem(r, pull(r)[0], lambda d: pull(push(d))[0], failed, cg_steps)
+
+    def solve(self, damping: Float[Array, ""]) -> Vector:
+        operator = lx.FunctionLinearOperator(
+            lambda d: self.product(d) + damping * d,
+            jax.eval_shape(lambda: self.gradient),
+            lx.positive_semidefinite_tag,
+        )
+        # An inexact solution is enough for a step that is tested anyway: stop after a fixed number of products.
+        solver = lx.CG(rtol=1e-3, atol=0.0, max_steps=self.cg_steps)
+        return -lx.linear_solve(operator, self.gradient, solver, throw=False).value
+
+    def predicted_gain(self, d: Vector, damping: Float[Array, ""]) -> Float[Array, ""]:
+        return d @ (damping * d - self.gradient)

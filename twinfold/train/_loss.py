@@ -1,0 +1,49 @@
+"""What is minimised: a sum of squares, so that first-order and least-squares methods solve the same problem.
+
+L = mean rho((y^ - y) / s)  +  l2 |theta|^2  +  constraint_penalty mean |g - level + shift|^2
+  +  collocation mean |(dx^/dt - f(t, x^)) / r|^2  +  continuity mean |x_end - x_next|^2
+  +  prior / runs  sum (raw / spread)^2
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+class Loss(eqx.Module):
+    """The terms of the loss and their weights.
+
+    **Arguments:** `huber`: None for squared errors, or the size (in units of the scaled output) beyond which an
+    error counts linearly (pseudo-Huber); `scale`: `"std"` divides each output by its spread in the training data,
+    `"off"` takes it as it is; `l2` on network weights; `constraint_penalty` on the relative violation of the
+    constraint, the soft alternative to a projection; `collocation` on the field, for a `Twin(trajectory=...)` (a PINN), which is never
+    integrated; `continuity` between shooting windows;
+    `prior` on each `Unknown` with a `spread`: the squared error (in units of the scaled output) of a run that would be
+    accepted to keep such a parameter within its spread.
+    """
+
+    huber: float | None = eqx.field(static=True, default=None)
+    scale: Literal["std", "off"] = eqx.field(static=True, default="std")
+    l2: float = eqx.field(static=True, default=0.0)
+    constraint_penalty: float = eqx.field(static=True, default=0.0)
+    collocation: float = eqx.field(static=True, default=0.0)
+    continuity: float = eqx.field(static=True, default=30.0)
+    prior: float = eqx.field(static=True, default=0.0)
+
+    def __check_init__(self):
+        if self.scale not in ("std", "off"):
+            raise ValueError(f'Loss(scale={self.scale!r}): give "std" or "off".')
+        if self.huber is not None and not self.huber > 0:
+            raise ValueError(f"Loss(huber={self.huber}): the size must be positive.")
+        for name in ("l2", "constraint_penalty", "collocation", "continuity", "prior"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"Loss({name}={getattr(self, name)}): a weight cannot be negative.")
+
+    def robust(self, error: Float[Array, "..."]) -> Float[Array, "..."]:
+        """r with r^2 = rho(error): the error itself, or with huber d: r^2 = 2 d^2 (sqrt(1 + (error/d)^2) - 1)."""
+        if self.huber is None:
+            return error
+        root = jnp.sqrt(1 + (error / self.huber) ** 2)
+        return error * jnp.sqrt(2 / (1 + root))  # the same number, without cancellation at zero

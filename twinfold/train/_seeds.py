@@ -1,0 +1,100 @@
+"""Many seeds side by side: one compiled program advances all of them by a number of epochs.
+
+A seed that is finished, or that went non-finite, stays where it is while the others go on.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
+
+from twinfold._core import tree_where
+from twinfold.train._method import AbstractMethod, TrainingProblem
+
+CHUNK = 64  # epochs at most between two looks at the outside world
+
+
+class Seed(eqx.Module):
+    """Where one seed stands in a stage (stacked along a leading axis for all of them)."""
+
+    params: PyTree
+    method: Any
+    best: PyTree
+    best_score: Float[Array, "..."]
+    waited: Int[Array, "..."]
+    epoch: Int[Array, "..."]
+    finished: Bool[Array, "..."]
+    failed: Bool[Array, "..."]
+
+
+class Record(eqx.Module):
+    """One line of the training history."""
+
+    loss: Float[Array, "..."]
+    score: Float[Array, "..."]
+    rate: Float[Array, "..."]
+    failed_runs: Int[Array, "..."]
+
+
+def begin_stage(
+    problem: TrainingProblem,
+    method: AbstractMethod,
+    params: PyTree,
+    best_score: Float[Array, " S"],
+    failed: Bool[Array, " S"],
+) -> Seed:
+    """All seeds at the start of a stage."""
+
+    def one(params: PyTree, best_score: Float[Array, ""], failed: Bool[Array, ""]) -> Seed:
+        zero, state = jnp.array(0), method.init(problem, params)
+        return Seed(params, state, params, best_score, zero, zero, jnp.array(False), failed)
+
+    # Without weak types, so that the first chunk compiles the program that all others run.
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed))
+
+
+def _advance(problem: TrainingProblem, method: AbstractMethod, seed: Seed, key: PRNGKeyArray) -> tuple[Seed, Record]:
+    """One epoch of one seed."""
+    order = jax.random.fold_in(key, seed.epoch)
+    params, state, report = method.epoch(problem, seed.params, seed.method, order)
+    score = problem.score(params)
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
+    finite = jnp.all(jnp.stack(leaves)) & jnp.isfinite(report.loss)
+    better = finite & (score < seed.best_score)
+    waited = jnp.where(better, 0, seed.waited + 1)
+    finished = report.finished
+    if method.patience is not None:
+        finished = finished | (waited >= method.patience)
+    moved = Seed(
+        params=params,
+        method=state,
+        best=tree_where(better, params, seed.best),
+        best_score=jnp.where(better, score, seed.best_score),
+        waited=waited,
+        epoch=seed.epoch + 1,
+        finished=finished,
+        failed=jnp.array(False),
+    )
+    lost = eqx.tree_at(lambda seed: seed.failed, seed, jnp.array(True))
+    active = ~(seed.finished | seed.failed)
+    after = tree_where(active, tree_where(finite, moved, lost), seed)
+    return after, Record(report.loss, score, report.rate, report.failed)
+
+
+@eqx.filter_jit
+def run_epochs(
+    problem: TrainingProblem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"], epochs: Int[Array, ""]
+) -> tuple[Seed, Record]:
+    """Advance all seeds by `epochs` (a traced number, so that any chunk runs the same compiled program)."""
+    advance = jax.vmap(lambda seed, key: _advance(problem, method, seed, key))
+    shape = jax.eval_shape(lambda: advance(seeds, keys)[1])
+    history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
+
+    def body(index: Int[Array, ""], carry: tuple) -> tuple:
+        seeds, history = carry
+        seeds, record = advance(seeds, keys)
+        return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record)
+
+    return jax.lax.fori_loop(0, epochs, body, (seeds, history))

@@ -1,8 +1,8 @@
-# Every target sets up what it needs: a virtual environment in .venv, refilled only when pyproject.toml changed.
+# Every target sets up what it needs: a virtual environment in .venv, updated only when a pyproject.toml changes.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Many small factorisations: threads inside each only get into each other's way.
+# The factorisations are small: threads inside each only compete with each other.
 export OPENBLAS_NUM_THREADS := 1
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
@@ -21,9 +21,10 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+	$(BIN)/lint-imports --no-cache
 	$(MAKE) docs
 
-# The theme tells of its own future at every build; links, anchors and names that lead nowhere are errors.
+# Broken links, anchors and names are errors. The variable silences a notice of the theme about its own future.
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
@@ -41,9 +42,9 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "twinfold needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+$(VENV)/.run: pyproject.toml studies/pyproject.toml | $(VENV)/bin/python
 	$(PIP) install --upgrade pip
-	$(PIP) install -e '.[all]'
+	$(PIP) install -e '.[all]' -e ./studies
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -1,8 +1,8 @@
-"""The exported step beside the twin's own: C, onnxruntime and jitted JAX (`python -m benchmarks.exported`).
+"""Time per step of an exported twin: C, onnxruntime and jitted JAX (`python -m benchmarks.exported`).
 
 An attitude twin with 7 states, RK4 and a residual network of 2x16, in float64, unprojected and with one constraint held
 by each projection. Prints a table and writes `exported.json` next to this file. C is timed in a loop in C; the others
-one step a call, as a host that waits for each prediction would use them, and JAX also inside one scan.
+one step per call, as in a host that waits for each prediction, and JAX also inside one scan.
 """
 
 import argparse
@@ -26,10 +26,10 @@ from rich.table import Table
 import twinfold as tw
 from twinfold.export import ExportSpec, export_onnx
 from twinfold.export._c.compiled import build, code_size, find_compiler
-from twinfold.export._c.export import write_source
-from twinfold.export._step import Step, step_of
+from twinfold.export._c.source import write_source
+from twinfold.export._step import Step, build_step
 
-TARGETS = {"unprojected": 3.0, "Tangent": 5.0, "Newton": 5.0, "Adaptive": 5.0}  # microseconds a step in C
+TARGETS = {"unprojected": 3.0, "Tangent": 5.0, "Newton": 5.0, "Adaptive": 5.0}  # microseconds per step in C
 STEPS = 500  # of one timed run
 
 LOOP = r"""
@@ -67,7 +67,7 @@ def main() -> None:
         console = Console(width=130)
     compiler = find_compiler()
     if compiler is None:
-        raise SystemExit("There is no C compiler (cc, gcc, clang) to measure with.")
+        raise SystemExit("This benchmark needs a C compiler (cc, gcc or clang).")
     results = {}
     for name, projection in projections().items():
         console.print(f"{name} ...", style="dim")
@@ -89,12 +89,12 @@ def main() -> None:
 
 
 def projections() -> dict[str, Any]:
-    """What a step is projected by, by name."""
+    """The projections to measure, by name."""
     return {"unprojected": None, "Tangent": tw.Tangent(), "Newton": tw.Newton(), "Adaptive": tw.Adaptive()}
 
 
 def attitude(x: jax.Array, w: jax.Array, p: dict[str, jax.Array]) -> jax.Array:
-    """A rigid body that turns: its quaternion and its rates."""
+    """A rotating rigid body: quaternion and angular rates."""
     q, o = x[:4], x[4:]
     turn = jnp.stack(
         [
@@ -108,7 +108,7 @@ def attitude(x: jax.Array, w: jax.Array, p: dict[str, jax.Array]) -> jax.Array:
 
 
 def attitude_twin(projection: Any) -> tw.Twin:
-    """The twin that is measured; its weights are drawn, not fitted, which takes the same time."""
+    """The twin to measure; its weights are random, which does not change the time."""
     twin = tw.Twin(
         tw.GreyBox(attitude, tw.MLP(states=list(range(7)), adds_to=[4, 5, 6], width=16, depth=2)),
         params={"I": tw.Unknown([1.6, 1.0, 0.7], positive=True)},
@@ -127,14 +127,14 @@ def spec() -> ExportSpec:
 
 
 def measured(twin: tw.Twin, compiler: str, rounds: int) -> dict[str, dict[str, Any]]:
-    """Microseconds a step of each contender, with sizes where there is a file."""
-    step = step_of(twin, spec())
+    """Microseconds per step of each contender, and the size of its file."""
+    step = build_step(twin, spec())
     with tempfile.TemporaryDirectory() as place:
         times, last, size = in_c(step, compiler, Path(place), rounds)
         rows = {"C": summary(times, size)}
         own, final = in_jax(step, max(rounds // 10, 5))
         if not np.allclose(last, final, atol=1e-9):
-            raise SystemExit(f"C and JAX do not compute the same: {last} and {final} after {STEPS} steps.")
+            raise SystemExit(f"C and JAX differ: {last} and {final} after {STEPS} steps.")
         for name, times in own.items():
             rows[name] = summary(times, None)
         times, size = in_onnxruntime(twin, Path(place), max(rounds // 10, 5))
@@ -149,7 +149,7 @@ def summary(times: list[float], size: int | None) -> dict[str, Any]:
 
 
 def in_c(step: Step, compiler: str, place: Path, rounds: int) -> tuple[list[float], float, int]:
-    """Seconds a step of the C code in a loop in C, its first state at the end, and the size of the code."""
+    """Seconds per step of the C code in a loop in C, the first state at the end, and the code size."""
     files = write_source(step, place)
     (place / "loop.c").write_text(LOOP)
     program = build(
@@ -161,7 +161,7 @@ def in_c(step: Step, compiler: str, place: Path, rounds: int) -> tuple[list[floa
 
 
 def in_jax(step: Step, rounds: int) -> tuple[dict[str, list[float]], float]:
-    """Seconds a step of the jitted twin, a call a step and inside one scan, and its first state at the end."""
+    """Seconds per step of the jitted twin, one call per step and inside one scan, and the first state at the end."""
     w, p, dt = jnp.asarray(step.spec.w0), jnp.asarray(step.defaults), step.spec.dt
     first = jax.jit(step.init)(0.0, jnp.asarray(step.spec.x0), w, p)[0]
     one = jax.jit(lambda t, state: step.step(t, w, w, p, state)[0])
@@ -181,15 +181,15 @@ def in_jax(step: Step, rounds: int) -> tuple[dict[str, list[float]], float]:
 
 
 def in_onnxruntime(twin: tw.Twin, place: Path, rounds: int) -> tuple[list[float], int]:
-    """Seconds a step of the ONNX model, and its size."""
+    """Seconds per step of the ONNX model, and its size."""
     import onnxruntime
 
-    report = export_onnx(twin, spec(), place, dtypes=["float64"], states=20)
+    report = export_onnx(twin, spec(), place, dtypes=["float64"], samples=20)
     (path,) = (file for file in report.files if file.name == "attitude_step_float64.onnx")
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 3, 1
     session = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
-    names, step = {argument.name for argument in session.get_inputs()}, step_of(twin, spec())
+    names, step = {argument.name for argument in session.get_inputs()}, build_step(twin, spec())
     first = np.asarray(jax.jit(step.init)(0.0, np.asarray(spec().x0), np.asarray(spec().w0), step.defaults)[0])
     w = np.asarray(spec().w0)
 
@@ -203,7 +203,7 @@ def in_onnxruntime(twin: tw.Twin, place: Path, rounds: int) -> tuple[list[float]
 
 
 def timed(fn: Callable[[], Any], rounds: int) -> list[float]:
-    """Seconds a step in each of several runs, after one that is not counted."""
+    """Seconds per step in each of several runs, after a warm-up run."""
     fn()
     found = []
     for _ in range(rounds):
@@ -214,7 +214,7 @@ def timed(fn: Callable[[], Any], rounds: int) -> list[float]:
 
 
 def show(console: Console, results: dict[str, dict[str, dict[str, Any]]]) -> None:
-    """A row for each contender, with how much longer it takes than C."""
+    """Print a row for each contender, with its time relative to C."""
     table = Table(title="One step of 7 states, RK4, 2x16 residual, float64", title_justify="left")
     for column in ("step", "contender", "best us", "median us", "times C", "bytes", "target"):
         table.add_column(column, justify="left" if column in ("step", "contender") else "right")

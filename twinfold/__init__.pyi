@@ -19,6 +19,8 @@ from ._version import __version__ as __version__
 from .data import Dataset as Dataset
 from .data import Run as Run
 from .data import load_dataset as load_dataset
+from .io import ModelInfo as ModelInfo
+from .io import read_info as read_info
 from .metrics import Evaluation as Evaluation
 from .metrics import Predictions as Predictions
 from .metrics import evaluate as evaluate
@@ -31,7 +33,6 @@ from .model import Constraint as Constraint
 from .model import Friction as Friction
 from .model import GreyBox as GreyBox
 from .model import Implicit as Implicit
-from .model import ModelInfo as ModelInfo
 from .model import Multibody as Multibody
 from .model import Network as Network
 from .model import Scaling as Scaling
@@ -42,14 +43,13 @@ from .model import Stepper as Stepper
 from .model import Twin as Twin
 from .model import Unknown as Unknown
 from .model import constraint_of as constraint_of
-from .model import hidden as hidden
 from .model import hrpinn as hrpinn
 from .model import load_model as load_model
 from .model import node as node
 from .model import phrpinn as phrpinn
 from .model import pnode as pnode
-from .model import read_info as read_info
 from .model import save_model as save_model
+from .model import with_hidden_constraints as with_hidden_constraints
 from .numerics import BDF as BDF
 from .numerics import RK4 as RK4
 from .numerics import Adaptive as Adaptive

@@ -5,6 +5,8 @@ from typing import Any, TypeAlias
 
 from jaxtyping import Array, Bool, Float, Int
 
+__all__ = ["ConstraintVector", "Count", "Flag", "Jacobian", "Parameters", "Scalar", "Signal", "State", "Times"]
+
 Scalar: TypeAlias = Float[Array, ""] | float
 State: TypeAlias = Float[Array, " n"]
 ConstraintVector: TypeAlias = Float[Array, " m"]

@@ -8,11 +8,10 @@ import pytest
 from rich.console import Console
 from support.check_cases import NET, TS, bad, known, look, spring, spring_data, spring_twin
 
-from twinfold.check import _channels as channels
-from twinfold.check import _physics as physics
-from twinfold.check._examine import examine
-from twinfold.check._noise import noise_of, spikes
-from twinfold.check._show import show
+from twinfold.check import examine
+from twinfold.check._channels import check_constant, check_missing, check_outliers, check_sampling, check_shapes
+from twinfold.check._noise import estimate_noise, find_outliers
+from twinfold.check._physics import check_inputs, check_simulation, check_stability
 from twinfold.data._dataset import Dataset
 from twinfold.model._fields import GreyBox
 from twinfold.model._learned.mlp import MLP
@@ -24,24 +23,24 @@ def test_clean_data_have_no_warning():
     out = examine(spring_twin(), spring_data(*spring()), units={"x": "m", "v": "m/s", "u": "N", "t": "s"})
     assert bad(out) == []
     assert out.worst in ("ok", "note")
-    shapes = out.of("shapes")[0].words
+    shapes = out.select("shapes")[0].message
     assert "2 runs" in shapes
     assert "x [m], v [m/s]" in shapes
-    explained = out.of("physics")[0].detail["explained"]
+    explained = out.select("physics")[0].detail["explained"]
     assert 0 < explained["x"] < 1
-    (noise,) = out.of("noise")
+    (noise,) = out.select("noise")
     assert noise.detail["noise"]["x"] == pytest.approx(0.01, rel=0.2)
-    errors = next(each.detail["errors"] for each in out.of("identify", "ok") if "errors" in each.detail)
+    errors = next(each.detail["errors"] for each in out.select("identify", "ok") if "errors" in each.detail)
     assert 0 < errors["k"] < 0.05
-    assert any("residual on v can be identified" in each.words for each in out.of("identify"))
+    assert any("residual on v can be identified" in each.message for each in out.select("identify"))
     assert {"overview", "run_0", "run_1"} == set(out.figures)
     text = json.dumps(out.as_dict(), allow_nan=False)
     assert json.loads(text)["counts"]["problem"] == 0
     console = Console(record=True, width=100, file=io.StringIO())
-    show(out, console)
+    out.show(console)
     printed = console.export_text()
     assert "physics" in printed
-    assert "Nothing to worry about." in printed
+    assert "No problems found." in printed
 
 
 # Noise and outliers
@@ -52,24 +51,24 @@ def test_noise_is_found_at_any_sampling_and_spikes_do_not_count():
     regular, irregular = np.linspace(0, 10, 400), np.sort(rng.uniform(0, 10, 400))
     for ts in (regular, irregular):
         clean = np.sin(3 * ts)
-        assert noise_of(ts, clean) < 1e-4
+        assert estimate_noise(ts, clean) < 1e-4
         noisy = clean + 0.05 * rng.normal(size=400)
         noisy[::50] += 3.0
-        assert noise_of(ts, noisy) == pytest.approx(0.05, rel=0.2)
+        assert estimate_noise(ts, noisy) == pytest.approx(0.05, rel=0.2)
     coarse = np.linspace(0, 10, 60)  # twelve samples a period: second differences alone would say 0.1
-    assert noise_of(coarse, np.sin(2 * np.pi * coarse / 2)) < 0.02
-    assert np.isnan(noise_of(regular[:5], regular[:5]))
+    assert estimate_noise(coarse, np.sin(2 * np.pi * coarse / 2)) < 0.02
+    assert np.isnan(estimate_noise(regular[:5], regular[:5]))
 
 
 def test_spikes_are_told_from_noise_steps_and_peaks():
     rng = np.random.default_rng(0)
     ts = np.linspace(0, 10, 300)
     signal = np.where(ts > 5, 2.0, 0.0) + np.abs(np.sin(2 * ts)) + 0.02 * rng.normal(size=300)
-    assert len(spikes(ts, signal)) == 0
+    assert len(find_outliers(ts, signal)) == 0
     signal[[40, 41, 170, 299 - 20]] += [0.0, 0.6, -0.9, 0.7]
     signal[100] = np.nan
-    np.testing.assert_array_equal(spikes(ts, signal), [41, 170, 279])
-    assert len(spikes(ts, np.zeros(300))) == 0
+    np.testing.assert_array_equal(find_outliers(ts, signal), [41, 170, 279])
+    assert len(find_outliers(ts, np.zeros(300))) == 0
 
 
 def test_planted_gap_outliers_missing_values_and_idle_channels():
@@ -87,19 +86,19 @@ def test_planted_gap_outliers_missing_values_and_idle_channels():
         output_names=["x", "v", "twice", "still"],
     )
     twin = spring_twin()
-    _, gaps = look(channels.sampling, twin, data)
+    _, gaps = look(check_sampling, twin, data)
     assert gaps.severity == "warning"
     assert gaps.detail["gaps"] == [{"run": "1", "from": pytest.approx(TS[79]), "to": pytest.approx(TS[120])}]
-    (found,) = look(channels.outliers, twin, data)
+    (found,) = look(check_outliers, twin, data)
     where = {(p["run"], p["output"], round(p["t"], 3)) for p in found.detail["places"]}
     assert where == {("0", "x", 1.5), ("0", "twice", 1.5), ("1", "v", 7.5)}
-    assert "t = 1.5" in found.words
-    (absent,) = look(channels.missing, twin, data)
+    assert "t = 1.5" in found.message
+    (absent,) = look(check_missing, twin, data)
     assert absent.detail["x"] == {"share": pytest.approx(4 / 362), "longest": 4}
     assert absent.severity == "note"
-    words = [each.words for each in look(channels.idle, twin, data)]
-    assert any("still never changes" in each for each in words)
-    assert any("x and twice are the same channel twice" in each for each in words)
+    words = [each.message for each in look(check_constant, twin, data)]
+    assert any("still is constant" in each for each in words)
+    assert any("x and twice are the same channel" in each for each in words)
 
 
 def test_marks_for_missing_values_and_first_samples_without_one():
@@ -108,9 +107,9 @@ def test_marks_for_missing_values_and_first_samples_without_one():
     ys[0, [5, 60, 61], 0] = -999.0
     ys[1, 0, 1] = np.nan
     data = spring_data(ys, ws)
-    (mark,) = look(channels.outliers, spring_twin(), data)
+    (mark,) = look(check_outliers, spring_twin(), data)
     assert (mark.severity, mark.detail) == ("problem", {"output": "x", "value": -999.0, "count": 3})
-    late = look(channels.missing, spring_twin(), data)[-1]
+    late = look(check_missing, spring_twin(), data)[-1]
     assert late.severity == "problem"
     assert late.detail["runs"] == ["1"]
 
@@ -118,10 +117,10 @@ def test_marks_for_missing_values_and_first_samples_without_one():
 def test_irregular_sampling_is_a_note_and_an_unknown_unit_is_named():
     ts = np.sort(np.random.default_rng(0).uniform(0, 10, 201))
     data = spring_data(*spring(ts=ts), ts=ts)
-    found = look(channels.sampling, spring_twin(), data)
+    found = look(check_sampling, spring_twin(), data)
     assert [each.severity for each in found] == ["note"]
-    wrong = look(channels.shapes, spring_twin(), data, units={"volt": "V"})[-1]
-    assert "no quantity 'volt'" in wrong.words
+    wrong = look(check_shapes, spring_twin(), data, units={"volt": "V"})[-1]
+    assert "no quantity 'volt'" in wrong.message
 
 
 # Physics
@@ -132,33 +131,33 @@ def test_the_run_and_time_at_which_the_physics_fails():
     ts = np.linspace(0, 2, 41)
     data = Dataset.from_arrays(ts, np.ones((2, 41, 1)), x0=[[0.1], [1.0]], names=["calm", "wild"])
     twin = Twin(lambda x: x**2, initial=None, integrator=RK4(substeps=4))
-    (found,) = look(physics.runs, twin, data)
+    (found,) = look(check_simulation, twin, data)
     assert found.severity == "problem"
     (failed,) = found.detail["failed"]
     assert failed["run"] == "wild"
     assert failed["t"] == pytest.approx(1.0, abs=0.5)
-    assert "run 'wild'" in found.words
+    assert "run 'wild'" in found.message
 
 
 def test_a_twin_that_does_not_fit_stops_nothing():
     out = examine(Twin(lambda x, w: -x * w[0]), Dataset.from_arrays(TS, [np.cos(TS)]), plots=False)
-    (broken,) = out.of("physics")
+    (broken,) = out.select("physics")
     assert broken.severity == "problem"
-    assert out.of("sampling")[0].severity == "ok"
-    assert "Not looked at" in out.of("stability")[0].words
-    wrong = look(physics.runs, Twin(lambda x, p: p["k"] * x), spring_data(*spring()))[0]
-    assert "(KeyError in test_check.py, line " in wrong.words
+    assert out.select("sampling")[0].severity == "ok"
+    assert "Not checked" in out.select("stability")[0].message
+    wrong = look(check_simulation, Twin(lambda x, p: p["k"] * x), spring_data(*spring()))[0]
+    assert "(KeyError in test_check.py, line " in wrong.message
     fewer = examine(Twin(lambda x: -x, observe=lambda x: x[:1]), spring_data(*spring()), plots=False)
-    assert "initial" in fewer.of("physics")[0].words
+    assert "initial" in fewer.select("physics")[0].message
 
 
 def test_an_unstable_explicit_step_is_named_with_its_cure():
     data = Dataset.from_arrays(TS, [np.exp(-TS)[:, None]])
-    (found,) = look(physics.stability, Twin(lambda x: -100.0 * x), data)
+    (found,) = look(check_stability, Twin(lambda x: -100.0 * x), data)
     # RK4 is stable to 2.785: 0.05 * 100 = 5 needs two substeps.
     assert found.severity == "problem"
-    assert "substeps=2" in found.words
-    (calm,) = look(physics.stability, Twin(lambda x: -100.0 * x, integrator=RK4(substeps=3)), data)
+    assert "substeps=2" in found.message
+    (calm,) = look(check_stability, Twin(lambda x: -100.0 * x, integrator=RK4(substeps=3)), data)
     assert calm.severity == "ok"
 
 
@@ -168,7 +167,7 @@ def test_an_input_that_nothing_looks_at():
     data = Dataset.from_arrays(
         TS, list(ys), inputs=[np.concatenate([w, w[::-1]], 1) for w in ws], input_names=["u", "q"]
     )
-    (found,) = look(physics.inputs, spring_twin(), data)
+    (found,) = look(check_inputs, spring_twin(), data)
     assert found.detail["unused"] == ["q"]
     seen = Twin(GreyBox(known, MLP(inputs=[1], zero_last=True, **NET)), params={"k": 1.0})
-    assert look(physics.inputs, seen, data)[0].severity == "ok"
+    assert look(check_inputs, seen, data)[0].severity == "ok"

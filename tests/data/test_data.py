@@ -1,4 +1,4 @@
-"""Data sets: what is read, cut, padded, masked and summarised, against numbers worked out by hand."""
+"""Data sets: windows, padding, masks and statistics against values computed by hand."""
 
 import dataclasses
 import hashlib
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from twinfold.data._dataset import Dataset, Run
+from twinfold.data import Dataset, Run
 
 NAN = np.nan
 TS_A = [0.0, 0.5, 1.5, 1.75, 3.0]
@@ -46,7 +46,7 @@ def covered(batch, window: int) -> list[float]:
     return np.asarray(batch.y)[window, :, 0][np.asarray(batch.mask)[window, :, 0]].tolist()
 
 
-def test_a_batch_pads_with_a_zero_step_and_masks_what_was_not_measured():
+def test_a_batch_pads_with_zero_steps_and_masks_missing_values():
     batch = irregular().batch()
     np.testing.assert_array_equal(batch.ts, [TS_A, [10.0, 12.0, 13.0, 13.0, 13.0]])
     np.testing.assert_array_equal(
@@ -77,7 +77,7 @@ def test_a_batch_pads_with_a_zero_step_and_masks_what_was_not_measured():
     np.testing.assert_array_equal(batch.origin_w, [[0], [5]])
 
 
-def test_windows_share_their_ends_and_name_the_one_they_continue():
+def test_windows_share_their_ends_and_index_the_previous_window():
     batch = irregular().windows(3)
     np.testing.assert_array_equal(batch.ts, [[0.0, 0.5, 1.5], [1.5, 1.75, 3.0], TS_B])
     np.testing.assert_array_equal(np.asarray(batch.w)[..., 0], [[0, 1, 2], [2, 3, 4], [5, 6, 7]])
@@ -120,7 +120,7 @@ def test_windows_cover_each_run_to_its_end(lengths, length, stride, spans, previ
     np.testing.assert_array_equal(batch.run, [first // 100 for first, _ in spans])
 
 
-def test_an_unmeasured_window_is_kept_only_where_another_one_needs_it():
+def test_an_unmeasured_window_is_kept_only_if_another_needs_it():
     middle = Dataset.from_arrays([np.arange(7.0)], [[0.0, 1.0, NAN, NAN, NAN, 5.0, 6.0]])
     batch = middle.windows(3)
     assert [covered(batch, window) for window in range(3)] == [[0, 1], [], [5, 6]]
@@ -135,7 +135,7 @@ def test_an_unmeasured_window_is_kept_only_where_another_one_needs_it():
     np.testing.assert_array_equal(batch.previous_window, [-1, -1])
 
 
-def test_dtypes_follow_what_is_asked():
+def test_dtypes():
     data = irregular()
     assert data.batch().y.dtype == jnp.zeros(()).dtype
     batch: Any = data.windows(3, dtype=jnp.float32)
@@ -145,7 +145,7 @@ def test_dtypes_follow_what_is_asked():
     assert statistics.rate_std.dtype == statistics.t_std.dtype == jnp.float32
 
 
-def test_statistics_are_of_measured_values_alone():
+def test_statistics_use_measured_values_only():
     found: Any = irregular().statistics(True)
     p, q = np.array([1.0, 2.0, 4.0, 5.0, 7.0, 9.0]), np.array([10.0, 40.0, -1.0, 1.0])
     np.testing.assert_allclose(found.x_mean, [p.mean(), q.mean()], rtol=1e-14)
@@ -163,7 +163,7 @@ def test_statistics_are_of_measured_values_alone():
     np.testing.assert_array_equal(hidden.w_std, found.w_std)
 
 
-def test_statistics_do_not_depend_on_what_else_pads_the_batch():
+def test_statistics_do_not_depend_on_padding():
     short, long = ramps(4), ramps(4, 50)
     alone: Any = long.select(["0"]).statistics(True)
     for here, there in zip(dataclasses.astuple(alone), dataclasses.astuple(short.statistics(True)), strict=True):
@@ -205,7 +205,7 @@ def test_split_depends_on_its_seed_and_takes_names():
     assert len(data) == 10
 
 
-def test_arrays_of_equal_runs_may_share_their_times():
+def test_runs_may_share_their_times():
     ys = np.arange(12.0).reshape(2, 3, 2)
     data = Dataset.from_arrays(jnp.array([0.0, 1.0, 3.0]), jnp.asarray(ys), inputs=ys[..., :1], x0=ys[:, 0])
     assert data.names == ("0", "1")
@@ -218,7 +218,7 @@ def test_arrays_of_equal_runs_may_share_their_times():
         np.testing.assert_array_equal(run.w[:, 0], ys[index, :, 0])
 
 
-def test_a_run_does_not_change_with_the_array_it_came_from():
+def test_a_run_copies_its_arrays():
     y = np.zeros((3, 1))
     run = Run("a", np.arange(3), y)
     y[0] = 9.0
@@ -228,7 +228,7 @@ def test_a_run_does_not_change_with_the_array_it_came_from():
         run.y[0] = 1.0
 
 
-def test_the_fingerprint_is_of_the_contents():
+def test_the_fingerprint_depends_on_the_contents_only():
     data = irregular()
     y = data.runs[0].y.copy()
     y[np.isnan(y)] = -NAN  # another bit pattern of the same missing value
@@ -255,7 +255,7 @@ def test_the_fingerprint_is_of_the_contents():
     assert tiny.fingerprint() == digest.hexdigest()
 
 
-def test_describe_tells_what_there_is():
+def test_describe():
     assert irregular().describe().splitlines() == [
         "runs      2",
         "samples   8 (3 to 5 a run)",
@@ -306,8 +306,8 @@ TS, Y, W = [0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [[0.0], [0.0], [0.0]]
             {},
             r"ts of run '0' must increase: sample 2 \(1\) is not after sample 1 \(1\)",
         ),
-        (TS, [Y, [1.0, np.inf, 2.0]], {}, "ys of run '1' is infinite at sample 1, column 0; put NaN"),
-        (TS, [Y, [NAN] * 3], {}, "ys of run '1' has no measured value at all; leave the run out"),
+        (TS, [Y, [1.0, np.inf, 2.0]], {}, "ys of run '1' is infinite at sample 1, column 0; use NaN"),
+        (TS, [Y, [NAN] * 3], {}, "ys of run '1' has no measured value; remove the run"),
         (TS, [Y, np.zeros((3, 2))], {}, "ys of run '1' has 2 outputs and that of run '0' 1"),
         (TS, [Y], {"x0": [[1.0, NAN]]}, r"x0 of run '0' is not finite: \[ 1. nan\]; give every state"),
         (TS, [Y], {"x0": [[[1.0]]]}, r"x0 of run '0' has shape \(1, 1\); it must be a vector"),
@@ -338,7 +338,7 @@ TS, Y, W = [0.0, 1.0, 2.0], [1.0, 2.0, 3.0], [[0.0], [0.0], [0.0]]
         (TS, [np.zeros((3, 2))], {"output_names": ["a", "a"]}, "output_names: 'a' names two columns"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(ts, ys, options, message):
+def test_invalid_arrays_are_refused(ts, ys, options, message):
     with pytest.raises(ValueError, match=message):
         Dataset.from_arrays(ts, ys, **options)
 
@@ -351,11 +351,11 @@ def test_arrays_that_do_not_fit_are_refused(ts, ys, options, message):
         (lambda data: data.select("0"), "names='0': give a list of run names"),
         (lambda data: data.select(["2"]), "names: there is no run '2'; there are: 0, 1"),
         (lambda data: data.select(["0", "0"]), "names: '0' names two runs"),
-        (lambda data: data.select(["0"]).split(), "the run '0' alone, and neither side may be empty"),
+        (lambda data: data.select(["0"]).split(), "only the run '0', and neither part may be empty"),
         (lambda data: data.split(0.0), "valid=0.0: give a fraction between 0 and 1"),
         (lambda data: data.split(1), "valid=1: give a fraction between 0 and 1"),
-        (lambda data: data.split([]), r"valid=\[\]: no run is left for validation"),
-        (lambda data: data.split(["1", "0"]), "no run is left for training; name some runs, not all"),
+        (lambda data: data.split([]), r"valid=\[\]: no run remains for validation"),
+        (lambda data: data.split(["1", "0"]), "no run remains for training; name some runs, not all"),
         (lambda data: data.split(["7"]), "valid: there is no run '7'"),
         (lambda data: data.split("1"), "valid='1': give a list of run names"),
         (lambda data: data.windows(1), r"windows\(length=1\): a window has at least two samples"),
@@ -364,16 +364,22 @@ def test_arrays_that_do_not_fit_are_refused(ts, ys, options, message):
             r"length=7\): the window is longer than every run; the longest, '1', has 6 samples",
         ),
         (lambda data: data.windows(3, stride=0), r"stride=0\): give 1 to 3"),
-        (lambda data: data.windows(3, stride=4), r"stride=4\): give 1 to 3.*leaves samples out"),
+        (lambda data: data.windows(3, stride=4), r"stride=4\): give 1 to 3.*skips samples"),
         (lambda data: data.batch(dtype=int), "give a floating-point dtype"),
     ],
 )
-def test_questions_that_have_no_answer_are_refused(call, message):
+def test_invalid_selections_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(ramps(4, 6))
 
 
-def test_times_that_single_precision_cannot_tell_apart_are_refused():
+def test_times_that_are_equal_in_single_precision_are_refused():
     data = Dataset.from_arrays(1.7e9 + np.arange(3.0), [Y], names=["epoch"])
     with pytest.raises(ValueError, match=r"ts of run 'epoch': samples 0 and 1 .* are the same time in float32"):
         data.batch(dtype=jnp.float32)
+
+
+def test_many_runs_are_checked_in_linear_time():
+    ts, y = np.arange(2.0), np.zeros((2, 1))
+    runs = tuple(Run(str(index), ts, y) for index in range(20_000))
+    assert len(Dataset(runs, ("y",)).select([run.name for run in runs[::2]])) == 10_000

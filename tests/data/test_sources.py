@@ -1,4 +1,4 @@
-"""Files and tables of every kind give the same data set; what cannot be read is named with its file."""
+"""Files and tables of every kind give the same data set; a message names the file that cannot be read."""
 
 import random
 import warnings
@@ -6,8 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from twinfold.data._dataset import Dataset
-from twinfold.data._load import load_dataset
+from twinfold.data import Dataset, load_dataset
 from twinfold.data._readers.mat5 import parse_mat
 
 pd = pytest.importorskip("pandas")
@@ -112,7 +111,7 @@ def test_several_files_are_runs_named_after_them(tmp_path):
     assert len(set(load_dataset("**/*.csv", folder=tmp_path, **NAMES).names)) == 4
 
 
-def test_a_run_goes_on_in_the_next_file(tmp_path):
+def test_a_run_continues_in_the_next_file(tmp_path):
     for part, start in enumerate((0.0, 1.5)):
         table(start).assign(id="007").to_csv(tmp_path / f"{part}.csv", index=False)
     data = load_dataset("*.csv", folder=tmp_path, run="id", **NAMES)
@@ -184,10 +183,29 @@ def test_files_of_the_same_name_are_joined_run_by_run(tmp_path):
     np.testing.assert_array_equal(data.runs[1].y[:, 1], [NAN, 2, NAN, 2])
 
 
+def test_a_join_names_what_is_missing(tmp_path):
+    pd.DataFrame({"t": [0.0, 1.0], "p": 1.0}).to_csv(tmp_path / "fast.csv", index=False)
+    pd.DataFrame({"t": [0.0, 1.0], "u": 0.0}).to_csv(tmp_path / "slow.csv", index=False)
+    both = {"source": ["fast.csv", "slow.csv"], "folder": tmp_path, "join": True}
+    with pytest.raises(ValueError, match="outputs: no file has a column 'Q'"):
+        load_dataset(**both, **NAMES, columns={"q": "Q"})
+    with pytest.raises(ValueError, match="group: no file has a column 'cell'"):
+        load_dataset(**both, time="t", inputs=["u"], outputs=["p"], group="cell")
+    pd.DataFrame({"t": ["2026-01-01", "2026-01-02"], "u": 0.0}).to_csv(tmp_path / "slow.csv", index=False)
+    with pytest.raises(ValueError, match="column 't' holds numbers in one file and timestamps in another"):
+        load_dataset(**both, time="t", inputs=["u"], outputs=["p"])
+
+
+def test_a_source_without_outputs_has_one_of_zeros():
+    data = load_dataset(table(), time="t", inputs=["u"], outputs=[])
+    np.testing.assert_array_equal(data.runs[0].y, np.zeros((6, 1)))
+    assert len(data.output_names) == 1
+
+
 def test_gaps_and_pieces():
     t = np.r_[np.arange(6.0), 10 + np.arange(5.0), 30]
     frame = pd.DataFrame({"t": t, "p": t, "u": 0.0, "q": 1.0, "x": 2 * t})
-    with pytest.warns(UserWarning, match="1 rows stand alone"):
+    with pytest.warns(UserWarning, match="1 isolated rows"):
         data = load_dataset(frame, gap=2.0, x0=["x"], **NAMES)
     assert data.names == ("0/1", "0/2")
     assert data.groups == ("0", "0")
@@ -225,15 +243,15 @@ def test_runs_of_an_xarray_dimension():
         ({"time": "clock"}, "time: there is no column 'clock'"),
         ({"run": "id"}, "run: there is no column 'id'"),
         ({"missing": list(np.cos(0.25 * np.arange(6))), "outputs": ["p"]}, "no measured value"),
-        ({"gap": 1e-9}, "none is left"),
+        ({"gap": 1e-9}, "has 6 rows; no piece of gap=1e-09"),
     ],
 )
-def test_mistakes_are_named(changes, message, tmp_path):
+def test_invalid_arguments(changes, message, tmp_path):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         load_dataset(table(), **{**NAMES, **changes})
 
 
-def test_files_that_are_not_there_or_not_tables(tmp_path):
+def test_missing_and_invalid_files(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file 'data/\*.csv'"):
         load_dataset("data/*.csv", folder=tmp_path, **NAMES)
     with pytest.raises(ValueError, match="is a folder"):

@@ -1,4 +1,4 @@
-"""Exported twins against the twin itself: C, FMU, ONNX and StableHLO, and what is refused."""
+"""Exports compared with the twin: C, FMU, ONNX and StableHLO; and arguments that are rejected."""
 
 import ctypes
 import dataclasses
@@ -28,18 +28,19 @@ from twinfold.export import (
     export_twin,
     load_stablehlo,
 )
-from twinfold.export._c.compiled import Compiled, build, find_compiler
-from twinfold.export._c.export import compare_run, write_source
+from twinfold.export._c.compiled import CompiledStep, build, find_compiler
+from twinfold.export._c.source import write_source
 from twinfold.export._fmu.host import Host, HostError
-from twinfold.export._reference import reference_of
-from twinfold.export._step import MESSAGES, precision, step_of
+from twinfold.export._reference import build_reference
+from twinfold.export._step import MESSAGES, build_step, precision
 
-needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
+needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
+STRICT = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"]
 PROJECTIONS = {"none": None, "tangent": tw.Tangent(), "newton": tw.Newton(), "adaptive": tw.Adaptive()}
 
 
 def pendulum(t, x, w, p):
-    """A pendulum in Cartesian coordinates, pushed."""
+    """A pendulum in Cartesian coordinates with a force."""
     pull = (x[2:] @ x[2:] - p["g"] * x[1]) / p["l"] ** 2
     return jnp.concatenate([x[2:], w - pull * x[:2] - jnp.array([0.0, 1.0]) * p["g"]])
 
@@ -74,15 +75,15 @@ SPEC = ExportSpec(
 
 @needs_compiler
 def test_c_is_the_simulation(tmp_path):
-    """One step from drawn states to 1e-12, and a free run that is that of `Twin.simulate`, outputs and all."""
+    """One step from sampled states agrees to 1e-12; a simulation agrees with `Twin.simulate`, outputs included."""
     twin = pendulum_twin(tw.Tangent(), input_interpolation="linear")
-    reference = reference_of(twin, SPEC, states=300, horizon=100)
+    reference = build_reference(twin, SPEC, samples=300, horizon=100)
     report = export_c(twin, SPEC, tmp_path, reference=reference)
-    assert report.checked, report.words
+    assert report.checked, report.messages
     assert (report.largest_difference or 0.0) <= 1e-12
     assert [file.name for file in report.files] == ["pendulum.c", "pendulum.h"]
-    step, run = reference.step, reference.run
-    compiled = Compiled(build(find_compiler() or "", [report.files[0]], tmp_path / "p.so"), step)
+    step, run = reference.step, reference.simulation
+    compiled = CompiledStep(build(find_compiler() or "", [report.files[0]], tmp_path / "p.so"), step)
     assert step.parameters == ("g", "l")
     for gravity in (9.81, 20.0):  # parameters are arguments
         p = np.array([gravity, 1.0])
@@ -101,13 +102,12 @@ def test_c_is_the_simulation(tmp_path):
 
 @needs_compiler
 def test_c_symbols_and_text(tmp_path):
-    """Only prefixed names are seen from outside; nothing is allocated; a strict compiler has nothing to say."""
+    """Only prefixed symbols are exported, nothing is allocated, and a strict compiler gives no warning."""
     with precision(np.float64):
-        files = write_source(step_of(pendulum_twin(tw.Tangent()), SPEC), tmp_path)
+        files = write_source(build_step(pendulum_twin(tw.Tangent()), SPEC), tmp_path)
     text = files[0].read_text()
     assert "malloc" not in text
-    flags = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"]
-    library = build(find_compiler() or "", [files[0]], tmp_path / "p.so", flags=flags)
+    library = build(find_compiler() or "", [files[0]], tmp_path / "p.so", flags=STRICT)
     if shutil.which("nm"):
         listed = subprocess.run(
             ["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True
@@ -123,13 +123,13 @@ def test_c_symbols_and_text(tmp_path):
 
 @needs_compiler
 def test_c_reports_failures(tmp_path):
-    """A state that is not finite is not taken over, and the status says why."""
+    """A non-finite state is rejected, and the status gives the reason."""
     twin = tw.Twin(lambda x: x**3, integrator=tw.Euler())
     spec = ExportSpec("burst", ["x"], [], ["x"], 1.0, [1e120])
     with precision(np.float64):
-        step = step_of(twin, spec)
+        step = build_step(twin, spec)
         files = write_source(step, tmp_path)
-    compiled = Compiled(build(find_compiler() or "", [files[0]], tmp_path / "b.so"), step)
+    compiled = CompiledStep(build(find_compiler() or "", [files[0]], tmp_path / "b.so", flags=STRICT), step)
     state, _, status = compiled.step(0.0, np.zeros(0), np.zeros(0), np.zeros(0), np.array([1e120]))
     assert status == 1
     assert state[0] == 1e120
@@ -137,10 +137,10 @@ def test_c_reports_failures(tmp_path):
 
 @needs_compiler
 def test_fmu(tmp_path):
-    """It passes FMPy where that is installed; a host can set parameters, save a state and go back to it."""
+    """The FMU passes FMPy, if installed; a host can set parameters, and save and restore the state."""
     twin = pendulum_twin(tw.Tangent())
     report = export_fmu(twin, SPEC, tmp_path, horizon=60)
-    assert report.checked, report.words
+    assert report.checked, report.messages
     assert (report.free_running_difference or 0.0) <= 1e-9
     with zipfile.ZipFile(report.files[0]) as archive:
         archive.extractall(tmp_path / "inside")
@@ -149,75 +149,75 @@ def test_fmu(tmp_path):
     for expected in ('name="ux"', 'name="angle"', 'name="vx"', 'name="g"', 'start="9.81"', 'unit="m/s"'):
         assert expected in text
     (library,) = (tmp_path / "inside" / "binaries").glob("*/pendulum*")
-    with pytest.raises(HostError, match="guid"):
+    with pytest.raises(HostError, match="GUID"):
         Host(library, "{another}")
     host = Host(library, guid)
     host.start(0.0, np.zeros(2))
-    host.advance(0.0, 0.01)
+    host.step(0.0, 0.01)
     saved = ctypes.c_void_p()
     host.call("fmi2GetFMUstate", ctypes.byref(saved))
-    host.advance(0.01, 0.05)  # five steps at once
+    host.step(0.01, 0.05)  # five steps at once
     later = host.get(4, 4)
     host.call("fmi2SetFMUstate", saved)
     for k in range(5):
-        host.advance(0.01 + 0.01 * k, 0.01)
+        host.step(0.01 + 0.01 * k, 0.01)
     np.testing.assert_allclose(host.get(4, 4), later, rtol=1e-14)
     with pytest.raises(HostError, match=r"multiple of 0\.01"):
-        host.advance(0.06, 0.015)
+        host.step(0.06, 0.015)
     host.call("fmi2SetFMUstate", saved)
     host.set(8, np.array([0.0]))  # no gravity
-    host.advance(0.01, 0.05)
+    host.step(0.01, 0.05)
     assert abs(host.get(4, 4)[3] - later[3]) > 0.1
     host.call("fmi2FreeFMUstate", ctypes.byref(saved))
     host.close()
 
 
 def test_without_a_compiler(tmp_path, monkeypatch):
-    """The files are written, and the words say that nothing was checked."""
+    """The files are written, and a message states that they are not checked."""
     monkeypatch.setattr(twinfold.export._c.export, "find_compiler", lambda: None)
     monkeypatch.setattr(twinfold.export._fmu.export, "find_compiler", lambda: None)
     for report in (export_c(pendulum_twin(), SPEC, tmp_path), export_fmu(pendulum_twin(), SPEC, tmp_path)):
         assert not report.checked
-        assert "no C compiler" in report.words[0]
+        assert "no C compiler" in report.messages[0]
         assert all(file.exists() for file in report.files)
 
 
-def test_what_does_not_fit_is_refused(tmp_path):
+def test_inconsistent_arguments_are_rejected(tmp_path):
     """Each message names the argument."""
-    for change, words in (
+    for change, message in (
         ({"name": "2nd"}, "name='2nd'"),
         ({"dt": 0.0}, "dt=0.0"),
         ({"x0": [1.0]}, "1 values for 4 states"),
         ({"x_low": [5.0] * 4}, "x_low"),
-        ({"inputs": ["u", "u"]}, "twice"),
+        ({"inputs": ["u", "u"]}, "duplicate name"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             dataclasses.replace(SPEC, **change)
     with pytest.raises(ValueError, match="1 names for 2 outputs"), precision(np.float64):
-        step_of(pendulum_twin(), dataclasses.replace(SPEC, outputs=["angle"]))
+        build_step(pendulum_twin(), dataclasses.replace(SPEC, outputs=["angle"]))
     with pytest.raises(ValueError, match=r"no parameter 'gg'.*Did you mean 'g'"), precision(np.float64):
-        step_of(pendulum_twin(), dataclasses.replace(SPEC, parameters={"gg": 1.0}))
+        build_step(pendulum_twin(), dataclasses.replace(SPEC, parameters={"gg": 1.0}))
     with pytest.raises(ValueError, match="no export to 'fmi'"):
         export_twin(pendulum_twin(), SPEC, tmp_path, to=["fmi"])
     with pytest.raises(ValueError, match="function of time"), precision(np.float64):
-        step_of(tw.Twin(lambda x: -x, trajectory=lambda t, x: x), ExportSpec("a", ["x"], [], ["x"], 0.1, [1.0]))
+        build_step(tw.Twin(lambda x: -x, trajectory=lambda t, x: x), ExportSpec("a", ["x"], [], ["x"], 0.1, [1.0]))
 
 
-def test_one_form_does_not_spoil_another(tmp_path):
-    """C has no `erf_inv`, StableHLO has: one report says why not, the other is there."""
+def test_a_failed_format_does_not_affect_the_others(tmp_path):
+    """C has no `erf_inv`, StableHLO has it: one report gives the reason, the other export is written."""
     twin = tw.Twin(lambda x: jax.lax.erf_inv(0.1 * x))
     spec = ExportSpec("both", ["x"], [], ["x"], 0.1, [1.0])
-    refused, written = export_twin(twin, spec, tmp_path, to=["c", "stablehlo"], states=20, horizon=5)
-    assert not refused.files
-    assert "erf_inv" in refused.words[0]
-    assert written.checked, written.words
+    failed, written = export_twin(twin, spec, tmp_path, to=["c", "stablehlo"], samples=20, horizon=5)
+    assert not failed.files
+    assert "erf_inv" in failed.messages[0]
+    assert written.checked, written.messages
 
 
 @pytest.mark.slow
 def test_stablehlo(tmp_path):
-    """What is loaded again computes the same; in the wrong precision it says so."""
-    report = export_stablehlo(pendulum_twin(tw.Newton()), SPEC, tmp_path, states=100)
-    assert report.checked, report.words
+    """The loaded functions compute the same; loading them in another precision raises."""
+    report = export_stablehlo(pendulum_twin(tw.Newton()), SPEC, tmp_path, samples=100)
+    assert report.checked, report.messages
     with jax.enable_x64(False), pytest.raises(ValueError, match="float64"):
         load_stablehlo(tmp_path / "pendulum.json")
 
@@ -225,11 +225,11 @@ def test_stablehlo(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("projection", ["none", "tangent", "newton"])
 def test_onnx(projection, tmp_path):
-    """Both precisions in onnxruntime, with all the loops of a projection."""
+    """Both precisions in onnxruntime, including the loops of a projection."""
     pytest.importorskip("jax2onnx")
     pytest.importorskip("onnxruntime")
-    report = export_onnx(pendulum_twin(PROJECTIONS[projection]), SPEC, tmp_path, states=100)
-    assert report.checked, report.words
+    report = export_onnx(pendulum_twin(PROJECTIONS[projection]), SPEC, tmp_path, samples=100)
+    assert report.checked, report.messages
 
 
 @pytest.mark.slow
@@ -252,7 +252,7 @@ def test_systems_in_c(name, projection, tmp_path):
     ends: Any = {"x_low": drawn.min(axis=0), "x_high": drawn.max(axis=0)}
     spec = ExportSpec(name, known.state_names, [], known.state_names, known.dt, drawn[0], **ends)
     report = export_c(twin, spec, tmp_path)
-    assert report.checked, report.words
+    assert report.checked, report.messages
     assert (report.largest_difference or 0.0) <= 1e-12
 
 
@@ -286,7 +286,7 @@ int main(int count, char **args)
 @pytest.mark.slow
 @needs_compiler
 def test_plain_c_host(tmp_path):
-    """A program of a few lines loads the FMU's binary and runs it, far from Python."""
+    """A short C program loads the binary of the FMU and runs it without Python."""
     twin = pendulum_twin(tw.Newton())
     report = export_fmu(twin, SPEC, tmp_path, horizon=20)
     with zipfile.ZipFile(report.files[0]) as archive:
@@ -362,21 +362,21 @@ def test_hard_steps_in_c(name, tmp_path):
     """Iterations inside the step: algebraic equations, implicit integrators, factorisations, active sets."""
     with precision(np.float64):
         twin, spec = HARD[name]()
-    report = export_c(twin, spec, tmp_path, states=1000, horizon=100)
-    assert report.checked, report.words
+    report = export_c(twin, spec, tmp_path, samples=1000, horizon=100)
+    assert report.checked, report.messages
     assert (report.largest_difference or 0.0) <= 1e-12
 
 
 @needs_compiler
-def test_a_wrong_file_is_found(tmp_path):
-    """The check sees that one of the weights is off by one part in ten million."""
+def test_a_wrong_weight_is_detected(tmp_path):
+    """The check detects a weight that is wrong by one part in ten million."""
     with precision(np.float64):
-        reference = reference_of(pendulum_twin(), SPEC, states=1, horizon=20)
+        reference = build_reference(pendulum_twin(), SPEC, samples=1, horizon=20)
         files = write_source(reference.step, tmp_path)
     text = files[0].read_text()
     found = re.search(r"static const double pendulum_c\d+\[\d+\] = \{\s+([-.e\d]+)", text)
     assert found is not None
     weight = found.group(1)
     files[0].write_text(text.replace(weight, repr(float(weight) * (1 + 1e-7))))
-    compiled = Compiled(build(find_compiler() or "", [files[0]], tmp_path / "p.so"), reference.step)
-    assert compare_run(compiled, reference.run) > 1e-12
+    compiled = CompiledStep(build(find_compiler() or "", [files[0]], tmp_path / "p.so"), reference.step)
+    assert reference.compare_simulation(compiled.init, compiled.step) > 1e-12

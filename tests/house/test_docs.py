@@ -1,24 +1,24 @@
 """The documentation is true: tutorials run, links lead somewhere, names, settings, messages and numbers exist."""
 
 import ast
-import dataclasses
 import importlib
 import re
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomlkit
 import typer
 
 import twinfold as tw
 from twinfold._core._results import RESULTS
 from twinfold.cli import app
-from twinfold.workspace._config import SECTIONS, setting_names
-from twinfold.workspace._toml import as_toml
+from twinfold.workspace._config import Config, setting_names
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 QUICK = ("api/data.md", "configuration.md", "data.md")  # the others are run with the slow tests
@@ -97,15 +97,14 @@ def test_every_setting_is_listed_with_its_default():
     assert sorted(name for name, _ in rows) == sorted(setting_names())
     for name, shown in rows:
         section, _, key = name.partition(".")
-        field = next(each for each in dataclasses.fields(SECTIONS[section]) if each.name == key)
-        made = field.default_factory
-        value = field.default if made is dataclasses.MISSING else made()
+        model: Any = Config.model_fields[section].annotation
+        value = model.model_fields[key].get_default(call_default_factory=True)
         if name in ("data.files", "data.outputs"):
             assert shown == "required"
         elif value is None:
             assert shown == "-", name
         else:
-            assert shown == f"`{as_toml({'x': {'y': value}}).partition('= ')[2].strip()}`", name
+            assert shown == f"`{tomlkit.item(value).as_string() or '{}'}`", name
 
 
 def test_every_command_has_an_entry():

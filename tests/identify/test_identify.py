@@ -1,4 +1,4 @@
-"""Uncertainty of predictions under other loads, and the residual that is held back where it cannot be told."""
+"""Uncertainty of predictions under other loads, and residuals that are held back."""
 
 import warnings
 
@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import twinfold as tw
-from twinfold.identify._guard import guarded_fit
-from twinfold.identify._posterior import posterior
+from twinfold.identify import guarded_fit, posterior
 
 TS = 0.1 * np.arange(61)
 METHOD = tw.LevenbergMarquardt(40)
@@ -59,7 +58,7 @@ def test_a_residual_that_constant_loads_cannot_tell_is_held_back():
     data, loads = relaxation([1.0]), relaxation([steps(1), steps(2)], name="load")
     with pytest.warns(UserWarning, match="held back"):
         found = guarded_fit(model(), data, loads, loss=LOSS, method=METHOD, progress=False)
-    assert found.held
+    assert found.held_back
     assert found.fit is found.physics
     assert found.with_residual.inflation[".params['r']"] > 10
     # Held back, it is what the physics alone is; without the guard it would have been worse.
@@ -72,7 +71,7 @@ def test_a_residual_that_varied_loads_tell_is_kept_and_right():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = guarded_fit(model(), data, loads, loss=LOSS, method=METHOD, progress=False)
-    assert not found.held
+    assert not found.held_back
     assert found.fit is found.full
     assert found.with_residual.inflation[".params['r']"] < 10
     np.testing.assert_allclose(found.fit.twin.parameters()["r"], 0.4, rtol=0.02)
@@ -90,7 +89,7 @@ def test_a_residual_without_inputs_is_kept():
         params={"k": tw.Unknown(0.1, positive=True)},
     )
     found = guarded_fit(twin, data, data, loss=tw.Loss(l2=1e-6), method=METHOD, progress=False)
-    assert not found.held
+    assert not found.held_back
 
 
 def test_the_spread_of_a_prediction_is_that_of_repeated_fits():

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from twinfold.identify._uncertainty import correlation_time, uncertainty
+from twinfold.identify import uncertainty
+from twinfold.identify._uncertainty import correlation_time
 
 
 def correlated(rng, count, phi):

@@ -11,7 +11,7 @@ from twinfold_studies.systems.skate import skate, skate_motion
 from twinfold_studies.systems.slider_crank import slider_crank, slider_crank_state
 
 import twinfold as tw
-from twinfold.model._constraint.hidden import WithHidden, constraint_of, hidden
+from twinfold.model._constraint.hidden import WithHiddenConstraints, constraint_of, with_hidden_constraints
 from twinfold.model._constraint.index import dae_index, index_of
 from twinfold.model._mechanics.multibody import Multibody, kinematics
 from twinfold.numerics._constraint import violation_scale
@@ -22,7 +22,7 @@ ROD = tw.Constraint(lambda x: 0.5 * (x[0] ** 2 + x[1] ** 2 - 1))
 def test_hidden_levels_with_their_explicit_time_derivative():
     """g = |q|^2/2 - l(t)^2/2 and twice its derivative, along a flow that is all known, by hand."""
     moving = tw.Constraint(lambda t, x, p: 0.5 * (x[0] ** 2 + x[1] ** 2 - p["a"] * t**3))
-    found = WithHidden(moving, lambda x, p: jnp.stack([x[2], x[3], -p["k"] * x[0], jnp.zeros(())]), times=2)
+    found = WithHiddenConstraints(moving, lambda x, p: jnp.stack([x[2], x[3], -p["k"] * x[0], jnp.zeros(())]), times=2)
     t, x, p = jnp.array(0.7), jnp.array([0.3, -0.9, 1.2, 0.4]), {"a": jnp.array(2.0), "k": jnp.array(3.0)}
     level = found.level(t, x, p)
     np.testing.assert_array_equal(level, np.zeros(3))
@@ -36,7 +36,7 @@ def test_hidden_levels_with_their_explicit_time_derivative():
 
 def test_level_of_a_conserved_position():
     """A run keeps its own length; what is hidden of it is zero for every run."""
-    found = WithHidden(tw.Conserved(lambda x: x[0] ** 2 + x[1] ** 2), kinematics)
+    found = WithHiddenConstraints(tw.Conserved(lambda x: x[0] ** 2 + x[1] ** 2), kinematics)
     x = jnp.array([1.0, 2.0, -0.2, 0.1])
     np.testing.assert_allclose(found.level(0.0, x, {}), [5.0, 0.0])
     np.testing.assert_allclose(found.residual(0.0, x, {}, found.level(0.0, x, {})), [0, 0], atol=1e-15)
@@ -44,20 +44,22 @@ def test_level_of_a_conserved_position():
 
 def test_hidden_is_refused_where_it_would_be_learned():
     x = pendulum_state(0.4, 1.0)
-    once = hidden(ROD, kinematics, x, known=[0, 1])
+    once = with_hidden_constraints(ROD, kinematics, x, known=[0, 1])
     np.testing.assert_allclose(once.residual(0.0, x, {}, jnp.zeros(2)), [0, 0], atol=1e-15)
     with pytest.raises(ValueError, match="depends on state 2, whose rate is not known"):
-        hidden(ROD, kinematics, x, known=[0, 1], times=2)
+        with_hidden_constraints(ROD, kinematics, x, known=[0, 1], times=2)
     # At rest the hidden level q.v does not move with q: looked at around x too, it is found to.
     with pytest.raises(ValueError, match="depends on state 0"):
-        hidden(tw.Constraint(lambda x: x[0] * x[2]), kinematics, jnp.array([0.0, 1.0, 0.0, 0.0]), known=[2, 3])
+        with_hidden_constraints(
+            tw.Constraint(lambda x: x[0] * x[2]), kinematics, jnp.array([0.0, 1.0, 0.0, 0.0]), known=[2, 3]
+        )
     with pytest.raises(ValueError, match="there is no state 4"):
-        hidden(ROD, kinematics, x, known=[4])
+        with_hidden_constraints(ROD, kinematics, x, known=[4])
     learned = tw.GreyBox(kinematics, tw.MLP(states=[0], adds_to=[2]))
     with pytest.raises(ValueError, match=r"flow=...\): it holds a learned part"):
-        WithHidden(ROD, learned)
+        WithHiddenConstraints(ROD, learned)
     with pytest.raises(ValueError, match="times=0"):
-        WithHidden(ROD, kinematics, 0)
+        WithHiddenConstraints(ROD, kinematics, 0)
 
 
 def test_index_of_mechanisms():

@@ -168,8 +168,8 @@ def test_a_stage_without_solution_marks_the_step():
     assert result(RK4(), middle) == [False, True]
     assert result(Heun(), middle) == [False, False]
     assert result(Heun(2), middle) == [False, True]
-    cell = tw.Cell(lambda z: z, Implicit(beginning, 0.6), Midpoint())
-    out = cell.step(0.0, 1.0, jnp.ones(1), lambda t: jnp.array([t]), {}, jnp.zeros(0))
+    cell = tw.Cell(lambda z: z, Implicit(beginning, 0.6), Midpoint(), input_interpolation="linear")
+    out = cell.step(0.0, 1.0, jnp.ones(1), jnp.zeros(1), jnp.ones(1), {}, jnp.zeros(0))
     assert bool(out.result == RESULTS.algebraic)
 
 
@@ -219,16 +219,11 @@ def test_sensitivities_of_parameters_and_weights_inside_the_equations():
     assert v.shape == (1 + 7,)  # b, and the network
     windows = jnp.arange(1)
 
-    def rebuild(v):
-        return problem.estimate(unravel(v))
-
     @jax.jit
     def residuals(v):
-        return problem.objective.residuals(rebuild(v), problem.batch, windows)[0]
+        return problem.residuals(problem.estimate(unravel(v)), problem.batch, windows)[0]
 
-    value, jacobian, failed = jax.jit(
-        lambda v: problem.objective.residuals_and_jacobian(rebuild, v, problem.batch, windows)
-    )(v)
+    value, jacobian, failed = jax.jit(lambda v: problem.residuals_and_jacobian(unravel(v)))(v)
     assert failed == 0
     np.testing.assert_allclose(value, residuals(v), rtol=0, atol=1e-13)
     for index in range(v.shape[0]):
@@ -296,7 +291,7 @@ def test_a_warm_start_saves_iterations():
     assert np.mean(warm) < 0.6 * np.mean(cold)
 
 
-RC = (Source("in", GROUND, lambda t: jnp.sin(t)), Resistor("in", "out", "R"), Capacitor("out", GROUND, "C"))
+RC = (Source("in", GROUND, lambda t, w, p: jnp.sin(t)), Resistor("in", "out", "R"), Capacitor("out", GROUND, "C"))
 
 
 def simulate(parts=(), algebraic=None, x0=(0.1,)):

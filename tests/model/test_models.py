@@ -98,7 +98,7 @@ def test_violation_of_outputs_is_that_of_the_states_where_they_are_the_same():
     found = tw.predict(twin, data)
     again = found.against(CIRCLE)
     np.testing.assert_allclose(again.violation, found.violation, rtol=1e-13)
-    np.testing.assert_allclose(again.relative, found.relative, rtol=1e-13)
+    np.testing.assert_allclose(again.relative_violation, found.relative_violation, rtol=1e-13)
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_a_soft_constraint_is_safe_outside_its_domain():
 def test_all_contenders_have_as_many_weights_within_ten_percent(name):
     of = system(name)
     for model, contender in CONTENDERS.items():
-        if not contender.trained or contender.lacks(name):
+        if not contender.trained or contender.unsupported(name):
             continue
         twin = contender.build(Design(of, 300, None)).initialise(jax.random.key(0), states=len(of.state_names))
         assert abs(count_parameters(twin) - 300) <= 30, model

@@ -20,7 +20,7 @@ from twinfold.model._twin import Twin
 from twinfold.model._unknown import Unknown
 from twinfold.numerics._constraint import Unconstrained
 from twinfold.numerics._integrate.explicit import RK4
-from twinfold.numerics._project.base import metric_root
+from twinfold.numerics._project.base import as_metric
 from twinfold.numerics._project.newton import Newton
 from twinfold.numerics._project.tangent import Tangent
 from twinfold.numerics._rollout import rollout
@@ -116,7 +116,7 @@ BAD_INPUT = {
     ),
     "metric negative": (lambda: Newton(metric=np.array([1.0, -1.0])), "vector of positive weights"),
     "metric nan": (lambda: Tangent(metric=np.array([1.0, np.nan])), "vector of positive weights"),
-    "metric nan matrix": (lambda: metric_root(np.full((2, 2), np.nan)), "symmetric positive definite"),
+    "metric nan matrix": (lambda: as_metric(np.full((2, 2), np.nan)), "symmetric positive definite"),
     "metric lopsided": (
         lambda: Newton(metric=np.array([[1.0, 2.0], [0.0, 1.0]])),
         "symmetric positive definite",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.measured_cells import capacity, measured
 
-from twinfold.monitor._life import CONFIRM, start_life
+from twinfold.monitor._life import END_READINGS, Life
 
 
 def wearing(rng, length, law=0.0, change=0.0, noise=0.01, jumps=0.0):
@@ -28,7 +28,7 @@ def end_of(values, threshold):
     row: list[int] = []
     for cycle, value in enumerate(values, 1):
         row = row if np.isnan(value) else [*row, cycle] if value < threshold else []
-        if len(row) == CONFIRM:
+        if len(row) == END_READINGS:
             return row[0]
     return None
 
@@ -38,7 +38,7 @@ def forecasts(values, threshold, initial, shares):
     end = end_of(values, threshold)
     assert end is not None
     wanted = {round(share * end) for share in shares}
-    life, rows = start_life(float(initial), float(threshold)), []
+    life, rows = Life.start(float(initial), float(threshold)), []
     for cycle, value in enumerate(values[: end - 1], 1):
         life = life.update(float(value))
         if cycle in wanted:
@@ -82,7 +82,7 @@ def test_bad_readings_and_recoveries_do_not_bend_the_trend():
     dirty[[20, 35, 50]] = -3.0  # a discharge that was cut short
     dirty[[25, 26]] = np.nan
     dirty[40] = 1e9
-    plain, bad = start_life(1.0, 0.0), start_life(1.0, 0.0)
+    plain, bad = Life.start(1.0, 0.0), Life.start(1.0, 0.0)
     for good, other in zip(clean[:60], dirty[:60], strict=True):
         plain, bad = plain.update(float(good)), bad.update(float(other))
     assert bad.ended is None
@@ -90,7 +90,7 @@ def test_bad_readings_and_recoveries_do_not_bend_the_trend():
 
 
 def test_an_end_that_is_passed_and_one_that_never_comes():
-    life = start_life(2.0, 1.4)
+    life = Life.start(2.0, 1.4)
     for value in (2.0, 1.9, 1.35, 1.45, 1.39, np.nan, 1.38):
         life = life.update(value)
         assert life.ended is None
@@ -99,15 +99,15 @@ def test_an_end_that_is_passed_and_one_that_never_comes():
     assert life.ended == 5
     assert life.remaining().median == life.remaining().high == 0
     assert "passed at cycle 5" in life.update(1.6).remaining().note
-    rising = start_life(2.0, 1.4)
+    rising = Life.start(2.0, 1.4)
     assert np.isnan(rising.remaining().median)
     for k in range(30):
         rising = rising.update(2.0 + 0.01 * k)
     left = rising.remaining()
     assert left.median == left.high == left.line == np.inf
-    assert "nothing moves towards" in left.note
+    assert "no trend towards the threshold" in left.note
     # The same readings, of a quantity that is worn out when it has risen.
-    up = start_life(2.0, 2.6, falling=False)
+    up = Life.start(2.0, 2.6, falling=False)
     for k in range(30):
         up = up.update(2.0 + 0.01 * k)
     assert up.remaining().median == pytest.approx(31, abs=4)
@@ -116,7 +116,7 @@ def test_an_end_that_is_passed_and_one_that_never_comes():
 
 def test_nothing_that_is_read_breaks_it():
     rng = np.random.default_rng(9)
-    life = start_life(1.0, 0.0)
+    life = Life.start(1.0, 0.0)
     for k in range(400):
         wild = rng.choice([np.nan, np.inf, -np.inf, 1e300, 15.0, -15.0, 0.0])
         error = rng.choice([0.0, 0.1, 1e300, np.nan, np.inf])
@@ -124,17 +124,17 @@ def test_nothing_that_is_read_breaks_it():
         life = life.update(float(wild) if odd else 1 - k / 1000, float(error) if odd else 0.0)
     assert life.ended is None
     assert life.remaining().median == pytest.approx(600, rel=0.3)
-    flat = start_life(1.0, 0.0)
+    flat = Life.start(1.0, 0.0)
     for _ in range(2000):
         flat = flat.update(0.9)
-    assert flat.remaining(farthest=200).low == np.inf
+    assert flat.remaining(horizon=200).low == np.inf
 
 
 def test_an_uncertain_reading_counts_less():
     rng = np.random.default_rng(6)
     readings = wearing(rng, 100)[:50]
     readings[30:] -= 0.2
-    sure, unsure = start_life(1.0, 0.0), start_life(1.0, 0.0)
+    sure, unsure = Life.start(1.0, 0.0), Life.start(1.0, 0.0)
     for k, value in enumerate(readings):
         sure, unsure = sure.update(float(value)), unsure.update(float(value), 0.5 if k >= 30 else 0.0)
     assert unsure.remaining().median > 1.3 * sure.remaining().median

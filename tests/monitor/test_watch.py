@@ -8,9 +8,9 @@ import pytest
 
 from twinfold.data._dataset import Dataset
 from twinfold.model._twin import Twin
-from twinfold.monitor._online import Windows, windows_of
-from twinfold.monitor._verdict import at_least, said
-from twinfold.monitor._watch import calibrate, resume, watch
+from twinfold.monitor import Watch, watch
+from twinfold.monitor._verdict import binomial_tail, describe_feature
+from twinfold.monitor._windows import ResidualWindows
 from twinfold.numerics._integrate.explicit import RK4
 
 DT, NOISE, WINDOW = 0.1, 0.02, 20
@@ -41,11 +41,11 @@ def healthy():
 
 @pytest.fixture(scope="module")
 def calibrated(healthy):
-    return calibrate(TWIN, healthy, window=WINDOW, rate=0.01).state()
+    return Watch.calibrate(TWIN, healthy, window=WINDOW, false_alarm_rate=0.01).state()
 
 
 def going_on(calibrated, data):
-    return resume(TWIN, calibrated, data)
+    return Watch.from_state(TWIN, calibrated, data)
 
 
 def test_a_planted_drift_is_found_where_it_begins(calibrated):
@@ -59,10 +59,10 @@ def test_a_planted_drift_is_found_where_it_begins(calibrated):
     assert all(row["alarm"] for row in rows[30:])
     found = watching.verdict
     assert found.status == "changed"
-    assert f"t = {rows[first]['from']:.6g}" in found.words
+    assert f"t = {rows[first]['from']:.6g}" in found.message
     # A faster decay than the twin's: what is measured is lower than what is predicted.
     assert rows[-1]["change"] < -2
-    assert "residual of level" in found.words
+    assert "residual of level" in found.message
     assert watching.figure().axes
 
 
@@ -71,21 +71,23 @@ def test_healthy_data_have_no_more_alarms_than_stated(calibrated):
     watching = going_on(calibrated, new)
     watching.take(new)
     found = watching.verdict
-    assert at_least(found.alarms, found.windows, 0.01) > 0.01
+    assert binomial_tail(found.alarms, found.windows, 0.01) > 0.01
     assert found.status in ("healthy", "unclear")
     assert watching.healthy["tried"] == 50
-    assert at_least(watching.healthy["exceeded"], 50, 0.01) > 0.01
+    assert binomial_tail(watching.healthy["exceeded"], 50, 0.01) > 0.01
 
 
 @pytest.mark.slow
 def test_the_rate_of_false_alarms_over_many_windows():
     alarms = windows = 0
     for seed in range(4):
-        watching = calibrate(TWIN, plant(2000, seed=10 + seed), window=WINDOW, rate=0.05, smoothing=1.0)
+        watching = Watch.calibrate(
+            TWIN, plant(2000, seed=10 + seed), window=WINDOW, false_alarm_rate=0.05, smoothing=1.0
+        )
         rows = watching.take(plant(3000, seed=20 + seed))
         alarms, windows = alarms + sum(row["alarm"] for row in rows), windows + len(rows)
     assert windows == 600
-    assert at_least(alarms, windows, 0.05) > 1e-3
+    assert binomial_tail(alarms, windows, 0.05) > 1e-3
 
 
 def test_saved_between_any_two_calls_it_goes_on_identically(calibrated):
@@ -103,10 +105,10 @@ def test_saved_between_any_two_calls_it_goes_on_identically(calibrated):
     assert rows == once.rows
     assert len(rows) == 16
     assert len(state) < 6000
-    again = resume(TWIN, json.loads(state), whole)
+    again = Watch.from_state(TWIN, json.loads(state), whole)
     assert again.take(whole) == []  # nothing new
     with pytest.raises(ValueError, match="format"):
-        resume(TWIN, {"format": 99}, whole)
+        Watch.from_state(TWIN, {"format": 99}, whole)
 
 
 def test_what_is_missing_is_reported_and_contained(calibrated):
@@ -123,25 +125,25 @@ def test_what_is_missing_is_reported_and_contained(calibrated):
     assert "not judged" in rows[1]["note"]
     assert "not started" in rows[3]["note"]
     assert np.isfinite([row["score"] for row in rows[2:]]).all()
-    assert "1 windows could not be judged" in watching.verdict.words
-    assert "24 measured values were missing" in watching.verdict.words
+    assert "1 windows could not be judged" in watching.verdict.message
+    assert "24 measured values were missing" in watching.verdict.message
 
 
 def test_windows_are_what_a_simulation_says():
     data = plant(50, seed=9)
     (run,) = data.runs
     assert run.w is not None
-    whole = windows_of(Windows(TWIN, ["level"], window=None, degree=1), data)
+    whole = ResidualWindows.start(TWIN, ["level"], window=None, degree=1).collect(data)
     assert len(whole) == 1
     predicted = TWIN.simulate(run.y[0], run.ts, run.w).ys
     residual = (run.y - np.asarray(predicted))[:, 0]
     assert whole[0].features["level.size"] == pytest.approx(0.5 * np.log(np.mean(residual**2)), rel=1e-9)
     # Restarted, the second window begins at its own first measurement: no residual there.
-    windows = Windows(TWIN, ["level"], window=25, restart=True)
+    windows = ResidualWindows.start(TWIN, ["level"], window=25, restart=True)
     windows.begin(run)
     for k in range(26):
         windows.sample(run.ts[k], run.w[k], run.y[k])
-    assert windows.state()["gathered"][0][1] == [0.0]
+    assert windows.state()["residuals"][0][1] == [0.0]
 
 
 def test_a_twin_whose_state_is_hidden_runs_on_and_one_that_fails_is_reported():
@@ -149,29 +151,29 @@ def test_a_twin_whose_state_is_hidden_runs_on_and_one_that_fails_is_reported():
         lambda x, w: jnp.stack([x[1], w[0] - x[0]]), observe=lambda x: x[:1], initial=lambda y: jnp.stack([y[0], 0.0])
     )
     with pytest.raises(ValueError, match="restart=True"):
-        Windows(hidden, ["level"], window=20, restart=True)
-    assert not Windows(hidden, ["level"], window=20).restart
+        ResidualWindows.start(hidden, ["level"], window=20, restart=True)
+    assert not ResidualWindows.start(hidden, ["level"], window=20).restart
     wild = Twin(lambda x, w: x**3)
     data = Dataset.from_arrays(DT * np.arange(60), [np.full((60, 1), 3.0)], inputs=[np.ones((60, 1))], **NAMES)
-    found = windows_of(Windows(wild, ["level"], window=20, restart=False), data)
+    found = ResidualWindows.start(wild, ["level"], window=20, restart=False).collect(data)
     assert all(np.isnan(each.features["level.shape_0"]) for each in found[1:])
     assert "non-finite state" in found[0].note
 
 
 def test_mistakes_are_named(healthy):
     with pytest.raises(ValueError, match="full windows; at least 3"):
-        calibrate(TWIN, healthy, window=900)
+        Watch.calibrate(TWIN, healthy, window=900)
     with pytest.raises(ValueError, match="at least 8 samples"):
-        calibrate(TWIN, healthy, window=5)
+        Watch.calibrate(TWIN, healthy, window=5)
     with pytest.raises(ValueError, match="window='day'"):
-        calibrate(TWIN, healthy, window="day")
-    assert said("a.b.shape_0") == "the level of the residual of a.b"
+        Watch.calibrate(TWIN, healthy, window="day")
+    assert describe_feature("a.b.shape_0") == "the mean of the residual of a.b"
     other = Dataset.from_arrays(DT * np.arange(3), [np.ones((3, 1))], inputs=[np.ones((3, 1))])
     with pytest.raises(ValueError, match="outputs y0; the healthy ones had level"):
-        going_on(calibrate(TWIN, plant(60, seed=1), window=20).state(), other).take(other)
+        going_on(Watch.calibrate(TWIN, plant(60, seed=1), window=20).state(), other).take(other)
 
 
 def test_the_binomial_tail():
-    assert at_least(0, 10, 0.1) == pytest.approx(1)
-    assert at_least(1, 10, 0.1) == pytest.approx(1 - 0.9**10)
-    assert at_least(10, 10, 0.1) == pytest.approx(1e-10, rel=1e-3)
+    assert binomial_tail(0, 10, 0.1) == pytest.approx(1)
+    assert binomial_tail(1, 10, 0.1) == pytest.approx(1 - 0.9**10)
+    assert binomial_tail(10, 10, 0.1) == pytest.approx(1e-10, rel=1e-3)

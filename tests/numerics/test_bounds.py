@@ -12,7 +12,7 @@ import twinfold as tw
 from twinfold._core._results import RESULTS
 from twinfold.model._constraint.base import Conserved, Constraint, Stack
 from twinfold.model._constraint.bounds import Bounds
-from twinfold.model._constraint.hidden import WithHidden
+from twinfold.model._constraint.hidden import WithHiddenConstraints
 from twinfold.numerics._constraint import check_constraint, violation_scale
 from twinfold.numerics._project.base import NoProjection
 from twinfold.numerics._project.newton import Newton
@@ -229,7 +229,10 @@ def test_bounds_are_not_counted_as_equations():
         (lambda: Bounds(lambda x: x, upper=np.ones((2, 2))), "numbers or vectors"),
         (lambda: project(Newton(), Bounds(lambda x: x, lower=[0.0, 0.0, 0.0])), "3 bounds for the 2 values"),
         (lambda: project(Newton(derivative="loop"), Bounds(lambda x: x, lower=0.0)), 'use "implicit"'),
-        (lambda: project(Newton(), WithHidden(Bounds(lambda x: x, lower=0.0), lambda x: x)), "put them beside it"),
+        (
+            lambda: project(Newton(), WithHiddenConstraints(Bounds(lambda x: x, lower=0.0), lambda x: x)),
+            "put them beside it",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(make, message):

@@ -14,10 +14,10 @@ from twinfold.model._constraint.base import Conserved, Constraint
 from twinfold.numerics._cell import Cell
 from twinfold.numerics._integrate.diffrax_step import DiffraxStep
 from twinfold.numerics._integrate.explicit import RK4, Euler, Heun, Midpoint
-from twinfold.numerics._integrate.stability import check_step
 from twinfold.numerics._project.base import NoProjection
 from twinfold.numerics._project.newton import Newton
 from twinfold.numerics._rollout import rollout
+from twinfold.numerics._stability import unstable_step
 
 TSIT5 = diffrax.Tsit5()
 ROOT = optimistix.Chord(rtol=1e-10, atol=1e-10)
@@ -217,8 +217,8 @@ def test_diffrax_step_differentiates_forward_and_in_reverse(solver):
 )
 def test_the_stability_limit_of_each_tableau(method, limit):
     # The real axis of the stability region, from the literature; and what the step does on x' = -x.
-    assert check_step(method, [-1.0], 0.999 * limit) is None
-    found = check_step(method, [-1.0, -0.1, 3.0], 1.001 * limit)
+    assert unstable_step(method, [-1.0], 0.999 * limit) is None
+    found = unstable_step(method, [-1.0, -0.1, 3.0], 1.001 * limit)
     assert found is not None
     assert found.substeps == 2
     for scale, grows in ((0.999, False), (1.001, True)):
@@ -227,9 +227,9 @@ def test_the_stability_limit_of_each_tableau(method, limit):
 
 
 def test_growth_and_slow_oscillation_are_not_instability():
-    assert check_step(Euler(), [2.0, 1e-3 + 5.0j], 10.0) is None
-    assert check_step(Euler(), [-1e-9 + 0.5j, -1e-9 - 0.5j], 0.1) is None
-    assert check_step(Euler(2), [-1.0], 3.9) is None
-    found = check_step(Euler(2), [-1.0], 4.1)
+    assert unstable_step(Euler(), [2.0, 1e-3 + 5.0j], 10.0) is None
+    assert unstable_step(Euler(), [-1e-9 + 0.5j, -1e-9 - 0.5j], 0.1) is None
+    assert unstable_step(Euler(2), [-1.0], 3.9) is None
+    found = unstable_step(Euler(2), [-1.0], 4.1)
     assert found is not None
     np.testing.assert_allclose([found.step, found.decay, found.substeps], [2.05, 1.0, 3])

@@ -98,7 +98,7 @@ def test_tangent_derivative(name):
     method = Saddle(pattern) if name == "saddle" else Normal(pattern, 100)
     nothing = jax.tree.map(lambda _: None, problem)
     change = eqx.tree_at(lambda change: change.target, nothing, v, is_leaf=lambda node: node is None)
-    tangent = jax.jit(lambda out: PrimalDual(method, "tangent", 1, None).sensitivity(problem, out, change))(out)
+    tangent = jax.jit(lambda out: PrimalDual(method, "tangent", 1, 1e-15).sensitivity(problem, out, change))(out)
     np.testing.assert_allclose(tangent.x, derivatives_at(of, out)[1] @ v, rtol=0, atol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Reports: the numbers behind the figures against functions known by heart, and what stands in the page."""
+"""Reports: the numbers behind the figures against known functions, and the text of the page."""
 
 import csv
 import json
@@ -12,17 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.report_case import HOSTILE, fit_of, friction, known_twin, runs_of
+from support.report_case import HOSTILE, friction, known_twin, make_fit, simulated_runs
 
 import twinfold as tw
 from twinfold.identify._uncertainty import uncertainty
-from twinfold.report import write_twin_report
-from twinfold.report._estimates import estimates
-from twinfold.report._learned import MARGIN, NEAR, known_along, learned, part_function
-from twinfold.report._learned_figures import figures, stretches
-from twinfold.report._page import number
-from twinfold.report._seen import Samples, parts_of, samples_of
-from twinfold.report._shown import thinned
+from twinfold.report import format_number, write_twin_report
+from twinfold.report._estimates import estimate_parameters
+from twinfold.report._learned_parts import Samples, describe_parts, sample_states
+from twinfold.report._predictions import thin
+from twinfold.report._response_figures import response_figures, unsupported_intervals
+from twinfold.report._responses import MARGIN, SUPPORT_RADIUS, is_supported_inside, part_function, response
 
 METRICS = {
     "twin": {"test": {"rmse": 0.0123, "failed": 0.0}, "train": {"rmse": {"mean": 0.0101, "std": 0.0007}}},
@@ -39,9 +38,9 @@ def at_speeds(v):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """A whole report, with names that are not to be trusted."""
+    """A report with hostile names."""
     twin = known_twin()
-    data = runs_of(twin, ["one", HOSTILE, "three"])
+    data = simulated_runs(twin, ["one", HOSTILE, "three"])
     folder = tmp_path_factory.mktemp("report") / "report"
     index = write_twin_report(
         folder,
@@ -59,8 +58,8 @@ def report(tmp_path_factory):
 
 
 def content(page):
-    """What the script of a page draws."""
-    found = re.search(r"id='report-data'>(.*?)</script>", page, re.DOTALL)
+    """The data that the script of a page draws."""
+    found = re.search(r'id="report-data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     return json.loads(found[1])
 
@@ -74,39 +73,39 @@ def test_a_known_residual_is_drawn_with_its_values_and_greyed_outside_the_data()
     """tanh with weights set by hand; speeds in [-1, 2] with nothing between 0.2 and 1."""
     v = np.concatenate([np.linspace(-1.0, 0.2, 60), np.linspace(1.0, 2.0, 60)])
     twin = known_twin()
-    (part,) = parts_of(twin, at_speeds(v), ["x", "v"], ["push"])
-    assert (part.sees, part.gives, part.weights) == (("v",), ("dv/dt",), 4)
-    found = learned(twin, None, part)
+    (part,) = describe_parts(twin, at_speeds(v), ["x", "v"], ["push"])
+    assert (part.inputs, part.outputs, part.weights) == (("v",), ("dv/dt",), 4)
+    found = response(twin, None, part)
     (curve,) = found.curves
-    np.testing.assert_allclose(curve.values[:, 0], friction(curve.at), rtol=1e-12)
+    np.testing.assert_allclose(curve.values[:, 0], friction(curve.x), rtol=1e-12)
     span = 3.0
-    np.testing.assert_allclose(curve.at[[0, -1]], [-1 - MARGIN * span, 2 + MARGIN * span])
-    near = NEAR * span
-    expected = ((curve.at >= -1) & (curve.at <= 0.2 + near)) | ((curve.at >= 1 - near) & (curve.at <= 2))
-    np.testing.assert_array_equal(curve.known, expected)
+    np.testing.assert_allclose(curve.x[[0, -1]], [-1 - MARGIN * span, 2 + MARGIN * span])
+    near = SUPPORT_RADIUS * span
+    expected = ((curve.x >= -1) & (curve.x <= 0.2 + near)) | ((curve.x >= 1 - near) & (curve.x <= 2))
+    np.testing.assert_array_equal(curve.supported, expected)
 
-    (figure,) = figures(found, 0, {})
+    (figure,) = response_figures(found, 0, {})
     traces = {trace["name"]: trace for trace in figure["data"]}
     drawn = np.array(traces["learned"]["y"], float)
-    np.testing.assert_allclose(drawn[curve.known], friction(curve.at)[curve.known], rtol=1e-5)
-    assert np.isnan(drawn[~curve.known]).all()
+    np.testing.assert_allclose(drawn[curve.supported], friction(curve.x)[curve.supported], rtol=1e-5)
+    assert np.isnan(drawn[~curve.supported]).all()
     grey = [(shape["x0"], shape["x1"]) for shape in figure["layout"]["shapes"]]
-    step = curve.at[1] - curve.at[0]
-    np.testing.assert_allclose(grey, [(curve.at[0], -1), (0.2 + near, 1 - near), (2, curve.at[-1])], atol=step)
+    step = curve.x[1] - curve.x[0]
+    np.testing.assert_allclose(grey, [(curve.x[0], -1), (0.2 + near, 1 - near), (2, curve.x[-1])], atol=step)
     assert grey[0][1] == -1
     assert grey[-1][0] == 2
     assert sum(traces["samples"]["y"]) == len(v)
 
 
-def test_places_without_data_near_are_unknown():
+def test_points_without_data_near_are_not_supported():
     at = np.array([-0.1, 0.0, 0.04, 0.5, 0.97, 1.0, 1.01])
-    np.testing.assert_array_equal(known_along(at, np.array([0.0, 1.0])), [0, 1, 1, 0, 1, 1, 0])
-    np.testing.assert_array_equal(known_along(np.array([2.9, 3.0]), np.array([3.0, 3.0])), [0, 1])
-    assert stretches(np.arange(5.0), np.array([True, True, False, False, True])) == [(1.0, 4.0)]
-    assert stretches(np.arange(4.0), np.array([False, True, True, False])) == [(0.0, 1.0), (2.0, 3.0)]
+    np.testing.assert_array_equal(is_supported_inside(at, np.array([0.0, 1.0])), [0, 1, 1, 0, 1, 1, 0])
+    np.testing.assert_array_equal(is_supported_inside(np.array([2.9, 3.0]), np.array([3.0, 3.0])), [0, 1])
+    assert unsupported_intervals(np.arange(5.0), np.array([True, True, False, False, True])) == [(1.0, 4.0)]
+    assert unsupported_intervals(np.arange(4.0), np.array([False, True, True, False])) == [(0.0, 1.0), (2.0, 3.0)]
 
 
-def test_a_residual_of_more_inputs_has_a_surface_over_the_two_that_matter():
+def test_a_residual_of_more_inputs_has_a_surface_over_the_two_most_influential():
     """tanh(x2 + 0.5 w) and nothing of x0: the surface is over x2 and w, grey away from the diagonal of the data."""
     residual = tw.MLP(states=[2, 0], inputs=[1], adds_to=[1], width=1, depth=1, time=True)
     twin = tw.Twin(tw.GreyBox(lambda x: 0 * x, residual=residual)).initialise(jax.random.key(0), states=3, inputs=2)
@@ -121,26 +120,35 @@ def test_a_residual_of_more_inputs_has_a_surface_over_the_two_that_matter():
     )
     t = np.linspace(0, 1, 400)
     samples = Samples(t, np.stack([t**2, t, t], 1), np.stack([t, 2 * t], 1), np.zeros(400, int))
-    (part,) = parts_of(twin, samples, ["a", "b", "c"], ["u", "w"])
-    assert part.sees == ("c", "a", "w", "time")
-    found = learned(twin, None, part)
-    assert [part.sees[curve.input] for curve in found.curves[:2]] == ["c", "w"]
+    (part,) = describe_parts(twin, samples, ["a", "b", "c"], ["u", "w"])
+    assert part.inputs == ("c", "a", "w", "time")
+    found = response(twin, None, part)
+    assert [part.inputs[curve.input] for curve in found.curves[:2]] == ["c", "w"]
     surface = found.surface
     assert surface is not None
-    assert [part.sees[index] for index in surface.inputs] == ["c", "w"]
+    assert [part.inputs[index] for index in surface.inputs] == ["c", "w"]
     grid = np.tanh(surface.x[None, :] + 0.5 * surface.y[:, None])
     np.testing.assert_allclose(surface.values[:, :, 0], 2 * grid + 0.3, rtol=1e-12)
     x, y = np.meshgrid(surface.x, surface.y / 2)  # in parts of the ranges, 1 and 2
     away = np.abs(x - y) / np.sqrt(2)
     inside = (x + y > 0) & (x + y < 2)
-    np.testing.assert_array_equal(surface.known[inside], away[inside] <= NEAR + 1e-4)
-    assert not surface.known[(x + y < -0.2) | (x + y > 2.2)].any()
-    whole = part_function(twin.cell.field.residual, 3, 2)
+    np.testing.assert_array_equal(surface.supported[inside], away[inside] <= SUPPORT_RADIUS + 1e-4)
+    assert not surface.supported[(x + y < -0.2) | (x + y > 2.2)].any()
+    whole = part_function(twin.cell.field.residual)
     x0, w0 = jnp.array([0.1, 0.2, 0.3]), jnp.array([0.4, 0.5])
     assert whole(jnp.array([0.3, 0.1, 0.5, 0.6]))[0] == pytest.approx(twin.cell.field.residual(0.6, x0, w0)[1])
 
 
-def test_what_a_network_inside_a_users_function_sees_is_watched():
+def test_the_response_of_a_scaled_network_is_in_physical_units():
+    scaling = tw.model.Scaling(jnp.array([0.4]), jnp.array([2.0]), jnp.array([30.0]))
+    residual = tw.MLP(states=[1], adds_to=[0], width=3, depth=1, scaling=scaling)
+    twin: Any = tw.Twin(tw.GreyBox(lambda x: 0 * x, residual=residual)).initialise(jax.random.key(0), states=2)
+    law = twin.cell.field.residual
+    value = float(law(jnp.array(0.0), jnp.array([0.1, 0.7]))[0])
+    assert part_function(law)(jnp.array([0.7]))[0] == pytest.approx(value, rel=1e-12)
+
+
+def test_inputs_of_a_network_inside_a_users_function_are_recorded():
     def field(x, p):
         return -p["law"](x[1:] * 3.0)[0] * x
 
@@ -152,25 +160,25 @@ def test_what_a_network_inside_a_users_function_sees_is_watched():
 
     twin: Any = tw.Twin(Field(tw.Network(1, 1, 3, 1))).initialise(jax.random.key(0), states=2)
     v = np.linspace(-1.0, 2.0, 50)
-    (part,) = parts_of(twin, at_speeds(v), ["x", "v"], [])
-    np.testing.assert_allclose(np.sort(part.seen[:, 0]), 3 * v, rtol=1e-12)
-    curve = learned(twin, None, part).curves[0]
-    np.testing.assert_allclose(curve.values, jax.vmap(twin.field.law)(jnp.asarray(curve.at)[:, None]), rtol=1e-12)
+    (part,) = describe_parts(twin, at_speeds(v), ["x", "v"], [])
+    np.testing.assert_allclose(np.sort(part.samples[:, 0]), 3 * v, rtol=1e-12)
+    curve = response(twin, None, part).curves[0]
+    np.testing.assert_allclose(curve.values, jax.vmap(twin.field.law)(jnp.asarray(curve.x)[:, None]), rtol=1e-12)
 
 
-def test_hidden_states_are_those_the_twin_passes_through():
+def test_hidden_states_are_simulated():
     twin = known_twin(observe=lambda x: x[:1])
-    full = runs_of(known_twin(), ["one"], noise=0.0)
+    full = simulated_runs(known_twin(), ["one"], noise=0.0)
     data = tw.Dataset.from_arrays(
         full.runs[0].ts, [full.runs[0].y[:, :1]], inputs=[full.runs[0].w], x0=[full.runs[0].x0]
     )
-    samples = samples_of(twin, data)
+    samples = sample_states(twin, data)
     measured = np.isfinite(full.runs[0].y[:, 1])
     np.testing.assert_allclose(samples.x[measured, 1], full.runs[0].y[measured, 1], rtol=1e-9)
 
 
 def test_standard_errors_are_those_of_the_linear_model():
-    """y = a t + noise, b unused: the error of a is s / sqrt(sum t^2), and the data say nothing of b."""
+    """y = a t + noise, b unused: the error of a is s / sqrt(sum t^2), and the data do not identify b."""
     ts = np.linspace(0.1, 2.0, 200)
     y = 1.5 * ts[:, None] + 0.1 * np.random.default_rng(0).normal(size=(200, 1))
     data = tw.Dataset.from_arrays(ts, [y], x0=[[0.0]])
@@ -181,7 +189,7 @@ def test_standard_errors_are_those_of_the_linear_model():
         observe=lambda t, x, p: p["a"] * t,
     )
     problems = []
-    found = {each.name: each for each in estimates(twin, None, data, {}, problems)}
+    found = {each.name: each for each in estimate_parameters(twin, None, data, {}, problems)}
     expected = uncertainty(y[:, 0] - a * ts, ts[:, None], ["a"])
     assert found["a"].value == pytest.approx(a)
     assert found["a"].error == pytest.approx(expected.errors["a"], rel=0.02)
@@ -195,21 +203,21 @@ def test_standard_errors_are_those_of_the_linear_model():
 def test_thinning_keeps_the_largest_error():
     left = np.full((10_000, 2), 1e-3)
     left[7777, 1], left[5] = -4.0, np.nan
-    keep = thinned(left, 300)
+    keep = thin(left, 300)
     assert len(keep) <= 302
     assert {0, 7777, 9999} <= set(keep.tolist())
-    np.testing.assert_array_equal(thinned(left[:50], 300), np.arange(50))
+    np.testing.assert_array_equal(thin(left[:50], 300), np.arange(50))
 
 
 def test_the_numbers_of_the_page_are_those_given(report):
     data, page, folder = report
     for value in (0.0123, 0.0101, 0.00912, 0.987):
-        assert number(value) in page
+        assert format_number(value) in page
     assert "1.0e-2 ± 7.0e-4" in page
     found = {(row["model"], row["split"], row["metric"]): row["value"] for row in rows(folder / "metrics.csv")}
     assert float(found["twin", "test", "rmse"]) == 0.0123
     assert found["pure physics", "test", "rmse"] == ""
-    assert "<th scope='row'>pure physics</th><td>not given</td>" in page
+    assert '<th scope="row">pure physics</th><td>not given</td>' in page
     drawn = content(page)
     runs = {run["name"]: run for run in drawn["runs"]}
     assert [run["split"] for run in drawn["runs"]] == ["test", "train", "train"]
@@ -218,24 +226,24 @@ def test_the_numbers_of_the_page_are_those_given(report):
     twin = known_twin()
     ys = np.asarray(twin.simulate(data.runs[2].x0, data.runs[2].ts, data.runs[2].w).ys)
     np.testing.assert_allclose(runs["three"]["predicted"], ys.T, rtol=1e-5)
-    np.testing.assert_allclose(runs["three"]["left"], (data.runs[2].y - ys).T, rtol=1e-3)
+    np.testing.assert_allclose(runs["three"]["residual"], (data.runs[2].y - ys).T, rtol=1e-3)
     per_run = {row["run"]: row for row in rows(folder / "runs.csv")}
     assert float(per_run["three"]["rmse v"]) == pytest.approx(np.sqrt(np.mean((data.runs[2].y - ys)[:, 1] ** 2)))
     assert len(rows(folder / "predictions.csv")) == 3 * 25 * 2
 
 
-def test_the_words_say_whichever_way_it_falls(report):
+def test_the_summary_states_whether_the_twin_is_better_or_worse(report):
     page = report[1]
-    assert "the twin&#x27;s RMSE is 1.2e-2" in page
-    assert "the twin is WORSE, its error is 35% higher" in page  # than fitted physics
-    assert "the twin&#x27;s error is 80 times lower" in page  # than a constant
-    assert "Not given: the baseline &#x27;pure physics&#x27;" in page
-    assert "There is one seed only" in page
-    assert "a network 1 → 1 → 1 with 4 weights; it sees v" in page
+    assert "the twin&#39;s RMSE is 1.2e-2" in page
+    assert "9.1e-3. The twin is WORSE: its error is higher by 35%." in page  # than fitted physics
+    assert "0.99. The twin&#39;s error is lower by a factor of 80." in page  # than a constant
+    assert re.search(r"Baseline &#39;pure physics&#39; \([^)]*\): not given\.", page)
+    assert "There is only one seed" in page
+    assert "1 → 1 → 1 network with 4 weights; inputs v" in page
     assert "k = 2 ± " in page
     assert "explicit Runge-Kutta method of order 4" in page
     assert "It has no constraint." in page
-    assert "No record of the training was given." in page
+    assert "No training history was given." in page
 
 
 def test_nothing_that_a_user_named_is_executed(report):
@@ -243,7 +251,7 @@ def test_nothing_that_a_user_named_is_executed(report):
     assert HOSTILE not in page
     assert page.count("<script") == 3  # the data, plotly, and the page's own
     assert "alert('run')</script>" not in page
-    assert "&lt;script&gt;alert(&#x27;run&#x27;)&lt;/script&gt;" in page
+    assert "&lt;script&gt;alert(&#39;run&#39;)&lt;/script&gt;" in page
     drawn = content(page)
     assert drawn["outputs"]["output-0"]["layout"]["yaxis"]["title"]["text"] == (
         "x [&lt;script&gt;alert('run')&lt;/script&gt;]"  # plotly reads tags in its labels
@@ -252,7 +260,7 @@ def test_nothing_that_a_user_named_is_executed(report):
 
 def test_nothing_comes_from_the_network(report):
     page, folder = report[1], report[2]
-    assert re.findall(r"src='([^']*)'", page) == ["plotly.min.js"]
+    assert re.findall(r'src="([^"]*)"', page) == ["plotly.min.js"]
     assert not re.search(r"(?:src|href)=['\"]?(?:https?:)?//", page)
     assert (folder / "plotly.min.js").stat().st_size > 1_000_000
     assert "<noscript>" in page
@@ -260,11 +268,11 @@ def test_nothing_comes_from_the_network(report):
 
 @pytest.mark.slow
 def test_a_fit_adds_spread_training_curves_and_the_violation(tmp_path):
-    """Two seeds: the band is from the lower to the higher of them; the constraint is watched."""
+    """Two seeds: the band is from the lower to the higher of them; the constraint is monitored."""
     first = known_twin(constraint=tw.Conserved(lambda x: x @ x))
     bias: Any = lambda twin: twin.cell.field.residual.network.weights.layers[-1].bias  # noqa: E731
-    fit = fit_of([first, eqx.tree_at(bias, first, jnp.array([0.05]))])
-    data = runs_of(first, ["one", "two"], samples=12)
+    fit = make_fit([first, eqx.tree_at(bias, first, jnp.array([0.05]))])
+    data = simulated_runs(first, ["one", "two"], samples=12)
     index = write_twin_report(
         tmp_path, title="t", twin=fit.twin, fit=fit, train=data, metrics={}, config={"loss": {"l2": 1e-6}}, info={}
     )
@@ -283,15 +291,15 @@ def test_a_fit_adds_spread_training_curves_and_the_violation(tmp_path):
     np.testing.assert_allclose(training["data"][0]["y"], fit.history["loss"][:, 0], rtol=1e-4)
     assert [shape["x0"] for shape in training["layout"]["shapes"]] == [3.5]
     violation = drawn["figures"]["violation"]["data"][0]["y"]
-    largest = tw.predict(fit.twin, data).relative[0, 0, :, 0]
+    largest = tw.predict(fit.twin, data).relative_violation[0, 0, :, 0]
     np.testing.assert_allclose(violation[1:12], largest[1:], rtol=5e-3)
     assert violation[12] is None
-    assert "watched and not enforced" in page
+    assert "monitored but not enforced" in page
     assert "No error of the twin was given" in page
     assert float(rows(tmp_path / "parameters.csv")[0]["inflation"]) >= 1
 
 
-def test_a_split_that_cannot_be_predicted_is_told_and_the_rest_is_written(tmp_path):
+def test_a_split_that_cannot_be_predicted_is_reported_and_the_rest_is_written(tmp_path):
     def decay(x, p):
         return -p["k"] * x
 
@@ -309,29 +317,29 @@ def test_a_split_that_cannot_be_predicted_is_told_and_the_rest_is_written(tmp_pa
         info={},
     )
     page = index.read_text(encoding="utf-8")
-    assert "The test runs could not be predicted: data: the twin has no parameters of run &#x27;c&#x27;" in page
+    assert "The test runs could not be predicted: data: the twin has no parameters of run &#39;c&#39;" in page
     assert [run["name"] for run in content(page)["runs"]] == ["a", "b"]
     assert "No test error was given" in page
     assert [row["name"] for row in rows(tmp_path / "parameters.csv")] == ["k of a", "k of b"]
     assert "The twin has no learned part." in page
 
 
-def test_a_run_that_diverges_is_told_and_takes_no_part_in_the_range_of_the_data(tmp_path):
+def test_a_run_that_diverges_is_reported_and_does_not_extend_the_range_of_the_data(tmp_path):
     """x' = x^2 from 1 is infinite at t = 1; from 0.1 it ends at 0.1 / (1 - 0.2)."""
     ts = np.linspace(0, 2, 21)
     twin = tw.Twin(lambda x: x**2, observe=lambda x: x)
     data = tw.Dataset.from_arrays(ts, np.full((2, 21, 1), 0.1), x0=[[1.0], [0.1]], names=["far", "near"])
     index = write_twin_report(tmp_path, title="t", twin=twin, train=data, metrics={}, config={}, info={})
     page = index.read_text(encoding="utf-8")
-    assert "The train run &#x27;far&#x27; could not be predicted to its end. At t = 1." in page
-    assert "&#x27;near&#x27; could not" not in page
+    assert "The training run &#39;far&#39; failed at t = 1." in page
+    assert "&#39;near&#39; failed" not in page
     assert content(page)["runs"][0]["predicted"][0][-1] is None
-    assert samples_of(twin, data).x.max() == pytest.approx(0.125, rel=1e-6)
+    assert sample_states(twin, data).x.max() == pytest.approx(0.125, rel=1e-6)
 
 
 def test_mistakes_are_named(tmp_path, monkeypatch):
     twin = known_twin()
-    given = {"title": "t", "twin": twin, "train": runs_of(twin, ["a"]), "metrics": {}, "config": {}, "info": {}}
+    given = {"title": "t", "twin": twin, "train": simulated_runs(twin, ["a"]), "metrics": {}, "config": {}, "info": {}}
     with pytest.raises(ValueError, match=r"states: 1 names \(x\) for 2 states"):
         write_twin_report(tmp_path, states=["x"], **given)
     monkeypatch.setitem(sys.modules, "plotly.offline", None)

@@ -1,4 +1,4 @@
-"""A report in a real browser: it draws every figure, at phone and desktop width, and asks nothing of the network."""
+"""A report in a real browser: every figure is drawn, at phone and desktop width, without any network request."""
 
 import shutil
 
@@ -6,7 +6,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from support.report_case import HOSTILE, fit_of, known_twin, runs_of
+from playwright.sync_api import sync_playwright
+from support.report_case import HOSTILE, known_twin, make_fit, simulated_runs
 
 import twinfold as tw
 from twinfold.report import write_twin_report
@@ -23,11 +24,10 @@ FIGURES = """() => [...document.querySelectorAll('.plot')].map(plot => {
 
 @pytest.fixture(scope="module")
 def browser():
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (pip install playwright)")
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip(f"no browser was found: none of {', '.join(BROWSERS)} is installed")
-    with api.sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield started
         started.close()
@@ -37,10 +37,10 @@ def browser():
 def index(tmp_path_factory):
     """A report with all kinds of figures: two seeds, two learned inputs, two outputs of them, a constraint."""
     twin = known_twin(constraint=tw.Conserved(lambda x: x @ x))
-    data = runs_of(known_twin(), ["one", HOSTILE, "three"])
+    data = simulated_runs(known_twin(), ["one", HOSTILE, "three"])
     both = tw.MLP(width=2, depth=1)
     seeds = [_with_residual(twin, both, seed) for seed in (0, 1)]
-    fit = fit_of(seeds)
+    fit = make_fit(seeds)
     return write_twin_report(
         tmp_path_factory.mktemp("report"),
         title=f"Spring {HOSTILE}",
@@ -82,7 +82,7 @@ def test_every_figure_is_drawn_and_nothing_overflows(browser, index, width, heig
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
     first = page.evaluate("document.getElementById('output-0').data[3].y.slice()")
-    page.select_option("#run", label="train: one")
+    page.select_option("#run", label="training: one")
     assert page.evaluate("document.getElementById('output-0').data[3].y.slice()") != first
     before = page.evaluate("document.getElementById('learned-0-0').data[0].z[3].slice()")
     page.select_option("#learned-0", label="dv/dt")
@@ -90,6 +90,10 @@ def test_every_figure_is_drawn_and_nothing_overflows(browser, index, width, heig
     # Zoomed in one output, the others show the same stretch of time.
     page.evaluate("Plotly.relayout('output-0', {'xaxis.range[0]': 0.5, 'xaxis.range[1]': 1.0})")
     page.wait_for_function("document.getElementById('inputs').layout.xaxis.range[0] === 0.5")
+
+    # Of plotly's buttons none sends the figure anywhere.
+    titles = page.eval_on_selector_all(".modebar-btn", "all => all.map(one => one.getAttribute('data-title'))")
+    assert set(titles) == {"Zoom", "Pan", "Reset axes", "Download plot as a PNG"}
 
     page.set_viewport_size({"width": 700, "height": 800})
     page.wait_for_function("document.getElementById('output-0').querySelector('.main-svg').clientWidth > 500")
@@ -104,6 +108,6 @@ def test_it_can_be_read_without_a_script(browser, index):
     page = context.new_page()
     page.goto(index.as_uri())
     words = page.inner_text("main")
-    for said in ("need JavaScript", "What it is", "the twin's RMSE is 0.10", "not given", "predictions.csv"):
+    for said in ("need JavaScript", "Accuracy", "the twin's RMSE is 0.10", "not given", "predictions.csv"):
         assert said in words
     context.close()

@@ -7,11 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 from twinfold_studies.battery import ageing as protocol
-from twinfold_studies.battery import watch
+from twinfold_studies.battery import monitoring
 from twinfold_studies.battery.capacity import capacities, standard_load
 from twinfold_studies.battery.cells import Cells, open_cells, pairs, runs_of
 from twinfold_studies.battery.fleet import synthetic_fleet
-from twinfold_studies.battery.lives import curves_of, features_of, followed, tell_loss, tell_residuals
+from twinfold_studies.battery.lives import (
+    cycle_features,
+    loss_features,
+    residual_curves,
+    studied_lives,
+    voltage_residuals,
+)
 from twinfold_studies.battery.models import PRIOR, residual
 from twinfold_studies.bench.store import Store
 
@@ -38,7 +44,7 @@ def life():
     data = runs_of(discharges)
     start = dict(zip(NAMES, truth(discharges[0]), strict=True))
     unknown = {name: tw.Unknown(start[name], positive=True, per_group=True) for name in NAMES}
-    twin = battery(unknown=unknown, start="rest", integrator=RK4(3)).for_runs(data.names[:1], data.groups[:1])
+    twin = battery(unknown=unknown, initial="rest", integrator=RK4(3)).for_runs(data.names[:1], data.groups[:1])
     return discharges, data, twin
 
 
@@ -85,33 +91,33 @@ def test_capacity_is_that_which_was_measured(life, again):
 def test_the_residual_follows_the_fade(life):
     discharges, _, twin = life
     lives = {"SYN-2A-1": discharges}
-    residuals = tell_residuals(twin, lives)
-    features = features_of(residuals)["SYN-2A-1"]
+    residuals = voltage_residuals(twin, lives)
+    features = cycle_features(residuals)["SYN-2A-1"]
     capacity = [each.capacity for each in discharges]
-    assert watch.rank_correlation([each["shape_0"] for each in features], capacity) > 0.97
+    assert monitoring.rank_correlation([each["shape_0"] for each in features], capacity) > 0.97
     # What the twin says a loss would look like is what it looks like when it has happened.
     (q_first, r_first), (q_last, r_last) = truth(discharges[0]), truth(discharges[-1])
-    expected = tell_loss(twin, lives, 1 - q_last / q_first)["SYN-2A-1"]
+    expected = loss_features(twin, lives, 1 - q_last / q_first)["SYN-2A-1"]
     risen = discharges[0].load_current * (r_last - r_first)  # V, of the resistance, from end to end
     assert features[-1]["mean"] - features[0]["mean"] + risen == pytest.approx(expected["mean"], rel=0.2)
     assert features[-1]["shape_1"] - features[0]["shape_1"] == pytest.approx(expected["shape_1"], rel=0.2)
-    curves = curves_of(residuals)["SYN-2A-1"]
+    curves = residual_curves(residuals)["SYN-2A-1"]
     assert [curves[0]["cycle"], curves[-1]["cycle"]] == [1, 30]
     assert max(map(abs, curves[0]["residual"])) < 0.05 < -curves[-1]["residual"][-1]
 
 
 def test_ranks_of_equal_values_are_shared():
-    assert watch.rank_correlation([1.0, 2.0, 3.0, 4.0], [10.0, 20.0, 30.0, 25.0]) == pytest.approx(0.8)
-    assert watch.rank_correlation([1.0, 1.0, 1.0, 2.0], [1.0, 2.0, 3.0, 0.0]) == pytest.approx(-0.7745966692)
-    assert watch.rank_correlation([1.0, np.nan, 3.0, 4.0], [1.0, 9.0, 2.0, 3.0]) == pytest.approx(1)
+    assert monitoring.rank_correlation([1.0, 2.0, 3.0, 4.0], [10.0, 20.0, 30.0, 25.0]) == pytest.approx(0.8)
+    assert monitoring.rank_correlation([1.0, 1.0, 1.0, 2.0], [1.0, 2.0, 3.0, 0.0]) == pytest.approx(-0.7745966692)
+    assert monitoring.rank_correlation([1.0, np.nan, 3.0, 4.0], [1.0, 9.0, 2.0, 3.0]) == pytest.approx(1)
 
 
 def test_life_ends_with_three_in_a_row():
     capacity = np.array([1.9, 1.39, 1.5, 1.39, 1.38, 1.41, 1.39, 1.38, 1.37, 1.36])
-    assert watch.end_of_life(capacity, 1.4) == 7
-    assert watch.end_of_life(capacity[:8], 1.4) is None
-    assert watch.worn_at(1.85) == 1.4
-    assert watch.worn_at(1.5) == pytest.approx(1.2)
+    assert monitoring.end_of_life(capacity, 1.4) == 7
+    assert monitoring.end_of_life(capacity[:8], 1.4) is None
+    assert monitoring.worn_capacity(1.85) == 1.4
+    assert monitoring.worn_capacity(1.5) == pytest.approx(1.2)
 
 
 def made_up(cycles, slope, rng):
@@ -128,19 +134,19 @@ LOST = {"shape_0": -0.024}
 
 def test_the_monitor_is_quiet_then_awake_then_right():
     features, readings, capacity = made_up(110, 0.003, np.random.default_rng(0))
-    said = watch.watch(features, readings, capacity[:10].tolist(), LOST, 1.4)
+    said = monitoring.monitor_cycles(features, readings, capacity[:10].tolist(), LOST, 1.4)
     assert len(said) == 110
     rows = [
         {"capacity_Ah": float(capacity[k])} | features[k] | readings[k] | said[k] | {"cycle": k + 1} for k in range(110)
     ]
-    found = watch.summary("made up", rows, 1.4, LOST)
+    found = monitoring.cell_summary("made up", rows, 1.4, LOST)
     assert found["false_11_20"] == 0
     assert 0.03 < found["fade_at_alarm"] < 0.1
     assert found["rank_score"] > 0.99
     assert found["capacity_error_max"] == pytest.approx(0.02)  # the estimates are 2 % low, and that is what is said
     assert found["end_of_life"] == pytest.approx(88, abs=2)
     assert found["life_error"] < 0.1
-    ahead = watch.life_rows("made up", rows, capacity, 1.4, watch.SHARES)
+    ahead = monitoring.life_rows("made up", rows, capacity, 1.4, monitoring.SHARES)
     assert [row["share_of_life"] for row in ahead] == [0.5, 0.7, 0.9]
     assert all(row["covered"] for row in ahead)
     assert all(row["true"] == row["life"] - row["cycle"] for row in ahead)
@@ -170,18 +176,18 @@ def test_findings_are_complete_marked_and_kept(tmp_path, monkeypatch):
         asked.append(nominal())
         return {"SYN-2A-1": {"features": features, "readings": readings, "lost": LOST, "curves": curves}}
 
-    monkeypatch.setattr(protocol, "_followed", of_cells)
+    monkeypatch.setattr(protocol, "_study", of_cells)
     healthy = {"SYN-HEALTHY": {"features": made_up(30, 0.0, rng)[0], "lost": LOST}}
     monkeypatch.setattr(protocol, "_healthy", lambda nominal: healthy)
     found = protocol.ageing(cells, fitted("a fit"), Store(tmp_path), print)
     tables = {table.name: table for table in found.tables}
     assert list(tables) == ["ageing", "remaining_life", "false_alarms", "ageing_cycles"]
     assert len(tables["ageing_cycles"].rows) == 40
-    assert set(tables["ageing_cycles"].shown) <= set(tables["ageing_cycles"].rows[0])
+    assert set(tables["ageing_cycles"].columns) <= set(tables["ageing_cycles"].rows[0])
     assert [row["share_of_life"] for row in tables["remaining_life"].rows] == [0.5, 0.7, 0.9]
     named = [*found.pictures, tables["ageing"], tables["remaining_life"], tables["ageing_cycles"]]
     assert all("SYNTHETIC" in each.title for each in named)
-    assert "SYNTHETIC" in found.words[0]
+    assert "SYNTHETIC" in found.sentences[0]
     assert len(found.pictures) == 4
     for picture in found.pictures:
         assert "SYNTHETIC" in picture.draw().get_suptitle()
@@ -189,7 +195,7 @@ def test_findings_are_complete_marked_and_kept(tmp_path, monkeypatch):
     same = protocol.ageing(cells, fitted("a fit"), Store(tmp_path), print)
     np.testing.assert_equal(same.tables[0].rows, found.tables[0].rows)
     assert len(asked) == 1
-    protocol.ageing(cells, fitted("another"), Store(tmp_path), print, made_of="another")
+    protocol.ageing(cells, fitted("another"), Store(tmp_path), print, fit_settings="another")
     assert asked == ["a fit", "another"]
 
 
@@ -198,10 +204,10 @@ def test_the_whole_protocol_on_a_synthetic_fleet(tmp_path, monkeypatch):
     monkeypatch.setattr(protocol, "HEALTHY_CELLS", 4)
     monkeypatch.setattr(protocol, "HEALTHY_CYCLES", 20)
     cells = Cells(synthetic_fleet(cells=2).select(cells=["SYN-2A-1", "SYN-2A-2", "SYN-4A-1"]), synthetic=True)
-    assert list(followed(cells)) == ["SYN-2A-1", "SYN-2A-2"]
+    assert list(studied_lives(cells)) == ["SYN-2A-1", "SYN-2A-2"]
 
     def nominal():
-        data = runs_of([pair.first for pair in pairs(cells)], every=18.0)
+        data = runs_of([pair.first for pair in pairs(cells)], interval=18.0)
         return tw.fit(residual(True), data, method=LevenbergMarquardt(20), loss=PRIOR, progress=False)
 
     found = protocol.ageing(cells, nominal, Store(tmp_path), print)
@@ -218,7 +224,7 @@ def test_the_whole_protocol_on_a_synthetic_fleet(tmp_path, monkeypatch):
 def test_without_cells_to_follow_it_says_so(tmp_path):
     cells = Cells(synthetic_fleet(cells=1, cycles=3), synthetic=True)
     found = protocol.ageing(cells, lambda: pytest.fail("not needed"), Store(tmp_path), print)
-    assert "no cell" in found.words[0]
+    assert "no cell" in found.sentences[0]
 
 
 @pytest.mark.slow
@@ -228,7 +234,7 @@ def test_ageing_of_measured_cells(tmp_path):
     few = Cells(cells.collection.select(cells=["B0005", "B0006", "B0018", "B0036"]), synthetic=False)
 
     def nominal():
-        data = runs_of([pair.first for pair in pairs(few)], every=18.0)
+        data = runs_of([pair.first for pair in pairs(few)], interval=18.0)
         return tw.fit(residual(True), data, method=LevenbergMarquardt(40), loss=PRIOR, progress=False)
 
     found = protocol.ageing(few, nominal, Store(tmp_path), print)

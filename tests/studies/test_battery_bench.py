@@ -7,11 +7,11 @@ import jax
 import numpy as np
 import pytest
 from twinfold_studies.battery.calibrate import baselines
-from twinfold_studies.battery.cells import GROUPS, Cells, folds, group_of, open_cells, pairs, runs_of, thinned
+from twinfold_studies.battery.cells import GROUPS, Cells, folds, load_group, open_cells, pairs, runs_of, thinned
 from twinfold_studies.battery.fleet import synthetic_fleet
-from twinfold_studies.battery.models import MODELS, black_box, constant, informed, persistence
+from twinfold_studies.battery.models import MODELS, black_box, constant, persistence, pinn
 from twinfold_studies.battery.paper import split
-from twinfold_studies.battery.scores import Scores, rows_of, scores_of, scores_of_rule
+from twinfold_studies.battery.scores import Scores, score, score_rows, score_rule
 from twinfold_studies.battery.transfer import expected_loads, walking_cell
 
 import twinfold as tw
@@ -58,7 +58,7 @@ def test_the_measured_cells_fall_into_the_groups(nasa):
         "B0005", "B0006", "B0018", "B0036", "B0042", "B0043", "B0044",
     ]  # fmt: skip
     assert sorted(cell for cell, group in found.items() if group == "43C") == ["B0029", "B0031", "B0032"]
-    assert group_of(nasa.collection["B0047/0"]) == "4C_1A"
+    assert load_group(nasa.collection["B0047/0"]) == "4C_1A"
     train, test = split(nasa)
     assert not {each.cell for each in train} & {each.cell for each in test}
     assert len(train) + len(test) == 36
@@ -116,7 +116,7 @@ def test_rows_are_medians_over_cells_of_means_over_seeds():
     scores = Scores(
         ["a", "b", "c"], [[1.0, 2.0, 9.0], [3.0, 4.0, 1.0]], [[1.0] * 3] * 2, [[False] * 3] * 2, 7.0, 0.1, 5
     )
-    rows = {row["group"]: row for row in rows_of("p", "seen", "m", scores, {"a": "x", "b": "x", "c": ""})}
+    rows = {row["group"]: row for row in score_rows("p", "seen", "m", scores, {"a": "x", "b": "x", "c": ""})}
     assert set(rows) == {"x", "all"}
     assert rows["x"]["mae_median"] == pytest.approx(2.5)
     assert rows["all"]["mae_mean"] == pytest.approx(20 / 6)
@@ -133,16 +133,16 @@ def test_baselines_are_scored_as_models_are(fleet):
     scores = baselines(found)
     assert scores["persistence"].mae[0][0] < scores["constant"].mae[0][0]
     data = runs_of([pair.next for pair in found])
-    exact = scores_of_rule(lambda run: run.y[:, 0], data)
+    exact = score_rule(lambda run: run.y[:, 0], data)
     assert np.max(exact.mae) == 0
     assert np.max(exact.dtw) == 0
-    held = scores_of_rule(lambda run: run.y[:, 0] + 0.01, data)
+    held = score_rule(lambda run: run.y[:, 0] + 0.01, data)
     np.testing.assert_allclose(held.mae, 0.01)
 
 
 @pytest.mark.slow
 def test_the_models_have_their_size_and_learn():
-    for twin, count in ((black_box(), 10_127), (informed(), 10_174)):
+    for twin, count in ((black_box(), 10_127), (pinn(), 10_174)):
         drawn = twin.initialise(jax.random.key(0), states=7, inputs=2)
         assert tw.model.count_parameters(drawn) == count
 
@@ -150,13 +150,13 @@ def test_the_models_have_their_size_and_learn():
 @pytest.mark.slow
 def test_a_residual_beats_the_fitted_physics_on_the_fleet(fleet):
     found = [pair for pair in pairs(fleet) if pair.group in ("2A_RT", "4A_RT")]
-    train, test = (runs_of([getattr(pair, which) for pair in found], every=40.0) for which in ("first", "next"))
+    train, test = (runs_of([getattr(pair, which) for pair in found], interval=40.0) for which in ("first", "next"))
     errors = {}
     for name in ("physics_fitted", "hrpinn"):
         model = MODELS[name]
         method = tw.LevenbergMarquardt(25)
         fit = tw.fit(model.build(True), train, method=method, loss=model.loss, progress=False)
-        errors[name] = np.median(scores_of(fit, test).mae)
+        errors[name] = np.median(score(fit, test).mae)
     assert errors["hrpinn"] < 0.8 * errors["physics_fitted"]
 
 

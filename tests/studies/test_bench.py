@@ -7,30 +7,38 @@ import time
 import jax
 import numpy as np
 import pytest
+import twinfold_studies.bench.job as job_module
 import twinfold_studies.bench.queue as queue_module
-from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table, run_experiment
+from twinfold_studies.battery import monitoring
+from twinfold_studies.bench.cache import cached, record_skips
+from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table
 from twinfold_studies.bench.job import Job
-from twinfold_studies.bench.kept import kept, unless_left
-from twinfold_studies.bench.misspecified import VARIANTS, WRONGS, misspecified
-from twinfold_studies.bench.problems import few, make_data, problem
-from twinfold_studies.bench.queue import Wanted, run_queue
-from twinfold_studies.bench.store import Cell, Store
-from twinfold_studies.bench.tables import interval, paired, summary
+from twinfold_studies.bench.problems import make_data, problem, quick_sizes
+from twinfold_studies.bench.queue import Request, run_queue
+from twinfold_studies.bench.runner import run_experiment
+from twinfold_studies.bench.store import JobResult, Store
+from twinfold_studies.bench.tables import interval, paired_rows, summary_rows
+from twinfold_studies.bench.timing import best_time
 from twinfold_studies.experiments.registry import EXPERIMENTS
-from twinfold_studies.experiments.theory import in_steps, jacobian_gap, slopes
+from twinfold_studies.experiments.theory import fitted_orders, jacobian_gap, step_errors
+from twinfold_studies.numerics import adaptive
+from twinfold_studies.systems.misspecified import MISSPECIFICATIONS, VARIANTS, misspecified
 from typer.testing import CliRunner
 
 from twinfold.cli import app
+from twinfold.io import ConfigurationMismatch
 from twinfold.io._atomic import atomic_write
-from twinfold.io._run_folder import OtherConfiguration
-from twinfold.model._unknown import Unknown
+from twinfold.metrics._errors import MAX_DTW_SAMPLES
+from twinfold.model import Unknown
+from twinfold.monitor._life import END_READINGS
+from twinfold.numerics._project.adaptive import MAX_FROZEN_STEPS
 
 QUICK = Job("mass_spring", "hrpinn", "paper", quick=True)
 PLAIN = [Job("mass_spring", model, "paper", quick=True) for model in ("constant", "physics")]
 
 
-def cell_of(folder, job, seeds) -> Cell:
-    found = Store(folder).cell(job, seeds)
+def cell_of(folder, job, seeds) -> JobResult:
+    found = Store(folder).result(job, seeds)
     assert found is not None
     return found
 
@@ -46,7 +54,7 @@ def folder(tmp_path_factory):
     """A folder with one trained cell and two that need no training."""
     out = tmp_path_factory.mktemp("bench")
     outcome = run_queue(
-        [Wanted(QUICK, 2, warped=True), *(Wanted(job, 1) for job in PLAIN)], out, tell=lambda line: None, show=False
+        [Request(QUICK, 2, dtw=True), *(Request(job, 1) for job in PLAIN)], out, log=lambda line: None, show=False
     )
     assert outcome.computed == 3
     assert not outcome.failed
@@ -58,7 +66,7 @@ def test_finished_cells_are_not_computed_again(folder, monkeypatch):
         raise AssertionError("computed again")
 
     monkeypatch.setattr(queue_module, "complete", refuse)
-    again = run_queue([Wanted(QUICK, 2, warped=True), Wanted(QUICK, 1)], folder, tell=lambda line: None, show=False)
+    again = run_queue([Request(QUICK, 2, dtw=True), Request(QUICK, 1)], folder, log=lambda line: None, show=False)
     assert again.computed == 0
     assert not again.failed
 
@@ -69,7 +77,7 @@ def test_a_cell_is_completed_from_its_stored_fit(folder, tmp_path, monkeypatch):
     before = cell_of(folder, QUICK, 2)
     store.path(QUICK, "errors").rename(tmp_path / "kept.npz")
     monkeypatch.setattr(queue_module, "train", lambda *arguments: pytest.fail("trained again"))
-    run_queue([Wanted(QUICK, 2, warped=True)], folder, tell=lambda line: None, show=False)
+    run_queue([Request(QUICK, 2, dtw=True)], folder, log=lambda line: None, show=False)
     after = cell_of(folder, QUICK, 2)
     for horizon in ("train", "long"):
         for metric in ("mae", "relative_violation_max", "failed"):
@@ -81,7 +89,7 @@ def test_a_cell_with_more_seeds_serves_those_who_want_fewer(folder):
     assert both.seeds == (0, 1)
     assert first.seeds == (0,)
     np.testing.assert_array_equal(first.by_seed("train", "mae"), both.by_seed("train", "mae")[:1])
-    assert Store(folder).cell(QUICK, 3) is None
+    assert Store(folder).result(QUICK, 3) is None
 
 
 def test_parts_of_an_earlier_run_with_fewer_seeds_are_not_mixed_in(folder, tmp_path):
@@ -102,24 +110,24 @@ def test_one_failed_cell_stops_nothing_and_says_why(folder, monkeypatch):
     broken = Job("mass_spring", "node", quick=True)
     honest = queue_module.complete
 
-    def complete(wanted, *arguments):
-        if wanted.job == broken:
+    def complete(request, *arguments):
+        if request.job == broken:
             raise FloatingPointError("this cell is broken")
-        honest(wanted, *arguments)
+        honest(request, *arguments)
 
     monkeypatch.setattr(queue_module, "complete", complete)
     floor = Job("mass_spring", "hrpinn", floor=True, quick=True)
-    told: list[str] = []
-    outcome = run_queue([Wanted(broken, 1), Wanted(floor, 1)], folder, tell=told.append, show=False)
+    lines: list[str] = []
+    outcome = run_queue([Request(broken, 1), Request(floor, 1)], folder, log=lines.append, show=False)
     assert outcome.computed == 1
     assert "this cell is broken" in outcome.failed[broken.key]
-    assert any("failed: FloatingPointError" in line for line in told)
+    assert any("failed: FloatingPointError" in line for line in lines)
     assert "this cell is broken" in (Store(folder).failure(broken) or "")
     assert cell_of(folder, floor, 1).by_seed("train", "mae")[0] < 1e-5
 
 
 def test_summary_has_the_numbers_of_the_cells(folder):
-    rows = summary([QUICK, *PLAIN], Store(folder), 2)
+    rows = summary_rows([QUICK, *PLAIN], Store(folder), 2)
     assert [(row["model"], row["horizon"]) for row in rows[:2]] == [("hrpinn", "train"), ("hrpinn", "long")]
     cell = cell_of(folder, QUICK, 2)
     assert rows[0]["mae_mean"] == pytest.approx(cell.metrics["train"]["mae"].mean(1).mean())
@@ -130,7 +138,7 @@ def test_summary_has_the_numbers_of_the_cells(folder):
 
 
 def test_paired_differences_are_those_of_the_seeds(folder):
-    rows = paired([QUICK, *PLAIN], Store(folder), 2, reference="hrpinn")
+    rows = paired_rows([QUICK, *PLAIN], Store(folder), 2, reference="hrpinn")
     ours = cell_of(folder, QUICK, 2).by_seed("train", "mae")
     constant = cell_of(folder, PLAIN[0], 1).by_seed("train", "mae")
     row = next(row for row in rows if row["model"] == "constant" and row["horizon"] == "train")
@@ -157,10 +165,28 @@ def test_keys_tell_jobs_apart_but_for_models_that_are_the_same():
     assert Job("rigid_body_inertia", "hrpinn").key != Job("rigid_body_inertia", "node").key
 
 
+@pytest.mark.parametrize(
+    ("job", "key"),
+    [
+        (Job("mass_spring", "constant", "paper"), "mass_spring-constant-paper-ab081b4c"),
+        (Job("two_body", "phrpinn_robust"), "two_body-phrpinn_robust-best-e9aa1c3e"),
+        (Job("rigid_body", "hrpinn", "paper"), "rigid_body-node-paper-35a4908a"),
+        (Job("mass_spring", "hrpinn", noise=0.05), "mass_spring-hrpinn-best-ea9401e0"),
+        (Job("mass_spring", "hrpinn", soft=100.0), "mass_spring-hrpinn-best-5f7ddfdb"),
+        (Job("mass_spring", "hrpinn", variant="parameter", learned=True), "mass_spring-hrpinn-best-aca43b6c"),
+        (Job("mass_spring", "hrpinn", floor=True), "mass_spring-hrpinn-best-adfba3e0"),
+    ],
+)
+def test_keys_of_stored_results_do_not_change(job, key, monkeypatch):
+    """Results that version 0.1.0 stored are found under the same names."""
+    monkeypatch.setattr(job_module, "__version__", "0.1.0")
+    assert job.key == key
+
+
 def test_noise_and_fraction_change_the_training_data_alone(folder):
-    amount = few(problem("mass_spring"))
-    clean = make_data("mass_spring", amount, folder / "data")
-    noisy = make_data("mass_spring", amount, folder / "data", noise=0.1, fraction=0.5)
+    sizes = quick_sizes(problem("mass_spring"))
+    clean = make_data("mass_spring", sizes, folder / "data")
+    noisy = make_data("mass_spring", sizes, folder / "data", noise=0.1, fraction=0.5)
     assert len(noisy.train) == 4
     assert len(clean.train) == 8
     for kind in ("test", "long"):
@@ -170,7 +196,7 @@ def test_noise_and_fraction_change_the_training_data_alone(folder):
     np.testing.assert_allclose(off.std((0, 1)), 0.1 * spread, rtol=0.15)
 
 
-@pytest.mark.parametrize("name", list(WRONGS))
+@pytest.mark.parametrize("name", list(MISSPECIFICATIONS))
 def test_misspecified_systems_are_wrong_in_what_they_say(name):
     right = problem(name)
     x = right.draw(jax.random.key(0), 1)[0] + 0.1
@@ -187,7 +213,7 @@ def test_misspecified_systems_are_wrong_in_what_they_say(name):
 
 @pytest.mark.slow
 def test_orders_are_those_of_the_theorem():
-    found = slopes(in_steps(problem("mass_spring")))
+    found = fitted_orders(step_errors(problem("mass_spring")))
     orders = {(row["integrator"], row["projected"]): row for row in found}
     for (integrator, projected), row in orders.items():
         assert row["error_order"] >= row["nominal"] - 0.1, (integrator, projected)
@@ -206,7 +232,7 @@ def test_the_gap_of_the_jacobians_grows_with_the_distance_within_its_bound():
     np.testing.assert_allclose(gaps[1] / gaps[0], 10.0, rtol=0.05)
 
 
-def nothing(store, options, tell):
+def nothing(store, options, log):
     return Findings(
         ["It says so."], [Table("numbers", "Numbers", [{"a": 1.0, "b": "x"}, {"a": float("nan"), "b": "y"}])]
     )
@@ -218,20 +244,20 @@ EMPTY = Experiment(
     "An experiment without cells.",
     full=Options(("two_body", "rigid_body"), seeds=25),
     quick=Options(("mass_spring",), seeds=1),
-    wanted=lambda options: [],
-    find=nothing,
+    requests=lambda options: [],
+    analyse=nothing,
 )
 
 
 def run_empty(out, options, **more):
     settings = {"command": "twinfold bench empty", "resume": False, "workers": 1, "seconds": None} | more
-    return run_experiment(EMPTY, options, out, tell=lambda line: None, show=False, **settings)
+    return run_experiment(EMPTY, options, out, log=lambda line: None, show=False, **settings)
 
 
 def test_an_experiment_fills_in_what_a_call_leaves_open():
-    assert EMPTY.settle(Options()) == Options(("two_body", "rigid_body"), seeds=25)
-    assert EMPTY.settle(Options(quick=True)) == Options(("mass_spring",), seeds=1, quick=True)
-    assert EMPTY.settle(Options(("robot_arm",), seeds=3)) == Options(("robot_arm",), seeds=3)
+    assert EMPTY.with_defaults(Options()) == Options(("two_body", "rigid_body"), seeds=25)
+    assert EMPTY.with_defaults(Options(quick=True)) == Options(("mass_spring",), seeds=1, quick=True)
+    assert EMPTY.with_defaults(Options(("robot_arm",), seeds=3)) == Options(("robot_arm",), seeds=3)
 
 
 def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path):
@@ -256,10 +282,10 @@ def test_a_folder_is_resumed_only_when_asked_and_only_for_the_same_run(tmp_path)
     assert (tmp_path / "empty" / "numbers.csv").read_text().splitlines()[0] == "a,b"
     assert "| 1.0 | x |" in (tmp_path / "empty" / "tables.md").read_text()
     assert json.loads((tmp_path / "empty" / "config.json").read_text())["settings"]["seeds"] == 1
-    with pytest.raises(OtherConfiguration, match="--resume"):
+    with pytest.raises(ConfigurationMismatch, match="--resume"):
         run_empty(tmp_path, Options(seeds=1))
     run_empty(tmp_path, Options(seeds=1), resume=True)
-    with pytest.raises(OtherConfiguration, match="seeds: 1 there, 2 now"):
+    with pytest.raises(ConfigurationMismatch, match="seeds: 1 in the folder, 2 requested"):
         run_empty(tmp_path, Options(seeds=2), resume=True)
 
 
@@ -288,16 +314,37 @@ def test_unknown_names_are_answered_with_the_nearest(arguments, near):
 
 
 def test_what_failed_or_came_too_late_is_left_out_with_its_reason(tmp_path):
-    store = Store(tmp_path, until=time.monotonic() + 100)
+    store = Store(tmp_path, deadline=time.monotonic() + 100)
     found = []
     for name, compute in (("good", lambda: 1), ("bad", lambda: [][0]), ("last", lambda: 3)):
-        with unless_left(store):
-            found.append(kept(store, name, [], compute))
+        with record_skips(store):
+            found.append(cached(store, name, [], compute))
     assert found == [1, 3]
-    assert store.left == [("bad", "IndexError: list index out of range")]
-    late = Store(tmp_path, until=time.monotonic() - 1)
-    assert kept(late, "good", [], lambda: pytest.fail("computed again")) == 1
-    with unless_left(late):
-        kept(late, "new", [], lambda: pytest.fail("begun too late"))
-    assert [name for name, _ in late.left] == ["new"]
-    assert "--resume" in late.left[0][1]
+    assert store.skipped == [("bad", "IndexError: list index out of range")]
+    late = Store(tmp_path, deadline=time.monotonic() - 1)
+    assert cached(late, "good", [], lambda: pytest.fail("computed again")) == 1
+    with record_skips(late):
+        cached(late, "new", [], lambda: pytest.fail("begun too late"))
+    assert [name for name, _ in late.skipped] == ["new"]
+    assert "--resume" in late.skipped[0][1]
+
+
+def test_limits_of_the_library_that_the_studies_repeat():
+    """They are not public, but the studies rely on them."""
+    assert job_module.MAX_DTW_SAMPLES == MAX_DTW_SAMPLES
+    assert adaptive.MAX_FROZEN_STEPS == MAX_FROZEN_STEPS
+    assert monitoring.WORN_CYCLES == END_READINGS
+
+
+def test_the_best_time_is_the_shortest_after_a_first_call():
+    calls = []
+
+    def run():
+        calls.append(time.sleep(0.02 if len(calls) in (0, 2) else 0.001))
+        return len(calls)
+
+    result, seconds = best_time(run, 3)
+    assert (result, len(calls)) == (1, 4)
+    assert 0.001 <= seconds < 0.02
+    best_time(run, 100, max_seconds=0.0005)
+    assert len(calls) == 6

@@ -31,7 +31,6 @@ NAMES = {
 
 @pytest.fixture(scope="module")
 def everything():
-    pytest.importorskip("pyarrow", reason="the table of all discharges is a Parquet file")
     return load(FOLDER, on_error="raise", repair=False)  # nothing in it is unusable, or needs a repair
 
 
@@ -121,7 +120,7 @@ def test_square_waves_are_seen_in_the_current_alone(everything):
     assert len(everything.select(flags=["square_wave"], clean=True, allow=["square_wave"])) == 111  # B0026/5: partial
     assert everything["B0028/0"].load_current == pytest.approx(2.0, abs=0.01)  # not 4 A, as the read-me says
     reason = next(flag.reason for flag in everything["B0025/0"].flags if flag.name == "square_wave")
-    assert reason == "338 switches, one in 10 s, between 0 and 4.03 A"
+    assert reason == "338 switches, every 10 s, between 0 and 4.03 A"
 
 
 def test_every_flag_has_a_reason_with_numbers(everything):
@@ -133,7 +132,7 @@ def test_every_flag_has_a_reason_with_numbers(everything):
     by_name = {f"{row['cell']}/{row['index']}": row for row in everything.table()}
     assert "the load ends at 3.55 V, 1.35 V above the cut-off of 2.2 V" in by_name["B0050/4"]["reasons"]
     assert "0.35 V" in by_name["B0050/4"]["reasons"]
-    assert "begins at 3.987 V at rest, below 4.1 V" in by_name["B0026/5"]["reasons"]
+    assert "starts at 3.987 V at rest, below 4.1 V" in by_name["B0026/5"]["reasons"]
 
 
 @pytest.mark.parametrize(("cell", "count"), [("B0025", 28), ("B0032", 40), ("B0047", 72), ("B0049", 25)])
@@ -174,14 +173,14 @@ def test_the_fullest_table_is_read_and_the_rest_left(everything):
         "rw26_random_walk_first_runs.csv",
     }
     left = {str(skipped) for skipped in everything.skipped}
-    assert "B0025.mat, cell B0025: the cell was read from another file already" in left
+    assert "B0025.mat, cell B0025: the cell was already read from another file" in left
     assert len(left) == 5
 
 
 def test_randomized_usage(everything):
     rw9, rw26 = everything.select(cells=["RW9"]), everything.select(cells=["RW26"])
     assert (len(rw9), len(rw26.select(kind="reference")), len(rw26.select(kind="walk"))) == (80, 14, 6)
-    # RW9 has no temperature in its source; the ambient stands in for it.
+    # RW9 has no temperature in its source; the ambient is used instead.
     assert all(np.isnan(discharge.temperature).all() for discharge in rw9)
     assert (everything["RW9/0"].known_temperature == 24).all()
     assert "temperature was not measured" in everything["RW9/0"].notes[0]

@@ -19,7 +19,6 @@ BYTES = np.random.default_rng(0).bytes(300_000)
 
 @pytest.fixture
 def nested(tmp_path) -> bytes:
-    pytest.importorskip("scipy")
     operations = [operation(), operation("charge"), operation()]
     return archives_in_an_archive(write_set5(tmp_path / "made" / "B0005.mat", operations).read_bytes())
 
@@ -81,9 +80,9 @@ def server():
 
 
 def get(server, path, **options):
-    told = []
-    finished = download(server.url, path, tell=lambda got, size: told.append((got, size)), wait=0.0, **options)
-    assert told[-1] == (len(server.content), len(server.content))
+    received = []
+    finished = download(server.url, path, progress=lambda got, size: received.append((got, size)), wait=0.0, **options)
+    assert received[-1] == (len(server.content), len(server.content))
     assert finished.path.read_bytes() == server.content
     assert finished.size == len(server.content)
     assert sorted(each.name for each in path.parent.iterdir()) == [path.name]  # nothing unfinished is left
@@ -111,7 +110,7 @@ def test_a_later_call_goes_on_too(server, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        download(server.url, path, tell=interrupt)
+        download(server.url, path, progress=interrupt)
     have = (tmp_path / "set.zip.part").stat().st_size
     assert 60_000 <= have < 300_000
     assert not path.exists()
@@ -128,7 +127,7 @@ def test_a_server_that_ignores_ranges_sends_it_all_again(server, tmp_path):
 def test_another_version_on_the_server_is_not_mixed_in(server, tmp_path):
     server.break_after = [100_000]
     with pytest.raises(KeyboardInterrupt):
-        download(server.url, tmp_path / "set.zip", tell=interrupt_at(100_000))
+        download(server.url, tmp_path / "set.zip", progress=interrupt_at(100_000))
     server.content, server.tag = BYTES[::-1], '"two"'
     assert get(server, tmp_path / "set.zip").tag == '"two"'
     assert server.asked == [None, "bytes=100000-", None]
@@ -137,28 +136,28 @@ def test_another_version_on_the_server_is_not_mixed_in(server, tmp_path):
 def test_a_shorter_version_on_the_server(server, tmp_path):
     server.break_after = [100_000]
     with pytest.raises(KeyboardInterrupt):
-        download(server.url, tmp_path / "set.zip", tell=interrupt_at(100_000))
+        download(server.url, tmp_path / "set.zip", progress=interrupt_at(100_000))
     server.content, server.tag = BYTES[:1000], '"three"'
     get(server, tmp_path / "set.zip")  # 416, then from the beginning
 
 
 def interrupt_at(size):
-    def tell(got, total):
+    def progress(got, total):
         del total
         if got >= size:
             raise KeyboardInterrupt
 
-    return tell
+    return progress
 
 
 def test_errors_that_pass_are_waited_for_and_others_named(server, tmp_path):
     server.errors = [503, 429]
     get(server, tmp_path / "set.zip")
     server.errors = [404]
-    with pytest.raises(OSError, match=r"some%20set\.zip: the server answers 404 Not Found"):
+    with pytest.raises(OSError, match=r"some%20set\.zip: the server returned 404 Not Found"):
         download(server.url, tmp_path / "other.zip", wait=0.0)
     server.errors = [500] * 9
-    with pytest.raises(OSError, match=r"500 Internal Server Error.*the same command goes on"):
+    with pytest.raises(OSError, match=r"500 Internal Server Error.*the same command resumes"):
         download(server.url, tmp_path / "other.zip", wait=0.0, retries=2)
     assert len(server.errors) == 6
 
@@ -174,7 +173,7 @@ def test_a_connection_that_never_comes(server, tmp_path):
 def test_fetch_from_an_address(server, tmp_path, nested):
     server.content, server.break_after = nested, [len(nested) // 2]
     with pytest.raises(KeyboardInterrupt):
-        fetch(server.url, tmp_path / "out", tell=interrupt_at(len(nested) // 2))
+        fetch(server.url, tmp_path / "out", progress=interrupt_at(len(nested) // 2))
     first = fetch(server.url, tmp_path / "out")
     assert server.asked == [None, f"bytes={len(nested) // 2}-"]
     assert first.written == ("5. Battery Data Set/1. BatteryAgingARC/B0005.mat",)
@@ -204,10 +203,10 @@ def test_the_command_fetches_and_shows(server, tmp_path, nested, monkeypatch):
     server.content = nested
     code, output = call("--from", server.url)
     assert code == 0, output
-    assert "1 files written, 0 there already" in output
+    assert "1 files written, 0 unchanged" in output
     assert re.search(r"B0005 +cycle +2 +2 +2\.0 +24 +1\.800 +1\.800", output)
     assert "1 cells, 2 discharges, 2 without a flag" in output
     code, output = call("--from", server.url, "--verify")
-    assert "0 files written, 1 there already" in output
+    assert "0 files written, 1 unchanged" in output
     code, output = call("--cells", "B0006")
     assert (code, "there is no cell 'B0006'" in output) == (2, True)

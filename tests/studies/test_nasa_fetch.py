@@ -11,14 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.nasa_files import archives_in_an_archive, operation, write_set5, zipped
-from twinfold_studies.nasa import fetch, find, load
-from twinfold_studies.nasa.find import cache_folder
+from twinfold_studies.nasa import fetch, find_data, load
+from twinfold_studies.nasa.location import cache_folder
 from twinfold_studies.nasa.unpack import members
 from typer.testing import CliRunner
 
 from twinfold.cli import app
-
-pytest.importorskip("scipy")
 
 
 @pytest.fixture
@@ -33,17 +31,17 @@ def test_find_prefers_what_it_is_given_then_the_data_folder_then_the_cache(tmp_p
     monkeypatch.setenv("TWINFOLD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TWINFOLD_DATA", str(tmp_path / "data"))
     with pytest.raises(FileNotFoundError) as error:
-        find()
+        find_data()
     assert str(tmp_path / "data" / "nasa_battery") in str(error.value)
     assert str(tmp_path / "cache" / "nasa_battery") in str(error.value)
     assert "twinfold data nasa-battery --from PATH|URL" in str(error.value)
     (tmp_path / "cache" / "nasa_battery").mkdir(parents=True)
-    assert find() == tmp_path / "cache" / "nasa_battery"
+    assert find_data() == tmp_path / "cache" / "nasa_battery"
     (tmp_path / "data" / "nasa_battery").mkdir(parents=True)
-    assert find() == tmp_path / "data" / "nasa_battery"
-    assert find(tmp_path) == tmp_path
+    assert find_data() == tmp_path / "data" / "nasa_battery"
+    assert find_data(tmp_path) == tmp_path
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        find(tmp_path / "nowhere")
+        find_data(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +89,7 @@ def test_a_folder_with_an_archive_in_it(tmp_path, mat):
     (source / "more.zip").write_bytes(zipped(**{"B0005.mat": mat}))
     fetched = fetch(source, tmp_path / "out")
     assert sorted(fetched.written) == ["deep/B0006.mat", "more/B0005.mat"]
-    with pytest.raises(ValueError, match="holds the target"):
+    with pytest.raises(ValueError, match="contains the target"):
         fetch(source, source / "out")
 
 
@@ -114,11 +112,11 @@ def test_a_changed_file_is_noticed(tmp_path, mat):
     assert len(load(out)) == 3  # the size is right; the contents are compared when asked
     found = load(out, verify=True)
     assert found.cells == ("B0006",)
-    assert str(found.skipped[0]).startswith("B0005.mat: the file has changed: its SHA-256 is another; get it again")
+    assert str(found.skipped[0]).startswith("B0005.mat: checksum mismatch: the file has changed; get it again")
     (out / "B0005.mat").write_bytes(mat[:-9])
-    assert f"the file has {len(mat) - 9} bytes and had {len(mat)}" in str(load(out).skipped[0])
+    assert f"the file has {len(mat) - 9} bytes instead of {len(mat)}" in str(load(out).skipped[0])
     (out / "B0005.mat").unlink()
-    with pytest.raises(ValueError, match=r"B0005\.mat: the file is gone"):
+    with pytest.raises(ValueError, match=r"B0005\.mat: the file is missing"):
         load(out, on_error="raise")
     assert fetch(tmp_path / "made", out).written == ("B0005.mat",)
     assert load(out, verify=True).skipped == ()
@@ -137,11 +135,11 @@ def test_no_member_gets_out_of_the_target(tmp_path, mat):
     fetched = fetch(tmp_path / "bad.zip", tmp_path / "deep" / "out")
     assert fetched.written == ("good.mat",)
     reasons = [skipped.reason for skipped in fetched.skipped]
-    assert reasons == ["its path leads out of the archive"] * 5 + ["a symbolic link"]
+    assert reasons == ["its path leads outside of the target"] * 5 + ["a symbolic link"]
     assert str(fetched.skipped[0]).startswith("bad.zip: ../out.mat: ")
     outside = {path.name for path in tmp_path.rglob("*.mat")}
     assert outside == {"good.mat", "B0005.mat"}
-    with pytest.raises(ValueError, match=r"bad\.zip: \.\./out\.mat: its path leads out"):
+    with pytest.raises(ValueError, match=r"bad\.zip: \.\./out\.mat: its path leads outside"):
         fetch(tmp_path / "bad.zip", tmp_path / "deep" / "out", on_error="raise")
 
 
@@ -152,18 +150,18 @@ def test_a_link_in_the_target_is_not_followed(tmp_path, mat):
     (tmp_path / "set.zip").write_bytes(zipped(**{"sub/B0005.mat": mat, "B0006.mat": mat}))
     fetched = fetch(tmp_path / "set.zip", tmp_path / "out")
     assert fetched.written == ("B0006.mat",)
-    assert "a link in the target leads out of it" in str(fetched.skipped[0])
+    assert "a link in the target leads outside of it" in str(fetched.skipped[0])
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_sizes_are_checked(tmp_path, mat, monkeypatch):
     (tmp_path / "set.zip").write_bytes(zipped(**{"a.mat": mat, "b.mat": mat, "zeros.csv": b"0" * 1_000_000}))
-    with pytest.raises(ValueError, match="more than 100000 bytes to unpack in all"):
-        list(members(tmp_path / "set.zip", lambda name, reason: None, tmp_path, most=100_000))
+    with pytest.raises(ValueError, match="the total size exceeds 100000 bytes"):
+        list(members(tmp_path / "set.zip", lambda name, reason: None, tmp_path, max_bytes=100_000))
     monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": 500_000}))
     fetched = fetch(tmp_path / "set.zip", tmp_path / "out")
     assert fetched.written == ("a.mat", "b.mat")
-    assert "it needs 1000000 bytes, more than the disk has left" in str(fetched.skipped[0])
+    assert "it needs 1000000 bytes, more than the free space of the disk" in str(fetched.skipped[0])
 
 
 def test_damaged_archives(tmp_path, mat):
@@ -176,13 +174,13 @@ def test_damaged_archives(tmp_path, mat):
     assert [skipped.file for skipped in fetched.skipped] == ["middle.zip: a.mat", "middle.zip: inner.zip"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["b.mat", "manifest.json"]
     (tmp_path / "half.zip").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"half\.zip: not an archive, or a truncated one"):
+    with pytest.raises(ValueError, match=r"half\.zip: not an archive, or truncated"):
         fetch(tmp_path / "half.zip", tmp_path / "out")
     deep = archives_in_an_archive(mat)
     for _ in range(4):
         deep = zipped(**{"more.zip": deep})
     (tmp_path / "deep.zip").write_bytes(deep)
-    with pytest.raises(ValueError, match="more than 4 archives within one another"):
+    with pytest.raises(ValueError, match="more than 4 levels of nested archives"):
         fetch(tmp_path / "deep.zip", tmp_path / "out")
 
 
@@ -192,7 +190,7 @@ def test_sources_that_are_none(tmp_path):
     with pytest.raises(ValueError, match="begins with http, https or file"):
         fetch("ftp://example.org/set.zip", tmp_path / "out")
     (tmp_path / "notes.txt").write_text("words")
-    with pytest.raises(ValueError, match=r"notes\.txt: neither a folder, nor a \.zip"):
+    with pytest.raises(ValueError, match=r"notes\.txt: neither a folder nor a \.zip"):
         fetch(tmp_path / "notes.txt", tmp_path / "out")
 
 
@@ -214,7 +212,7 @@ def test_the_command_shows_flags_and_what_was_skipped(tmp_path):
     assert code == 0, output
     assert "B0005/2  above_cutoff: the load ends at 3.10 V, 0.40 V above the cut-off of 2.7 V" in output
     assert "skipped  B0005.mat, cell B0005, cycle 1: truncated: Time has 3 values" in output
-    assert "noted  B0005.mat, cell B0005, cycle 3: the current has the sign of a charge (2 A)" in output
+    assert "note  B0005.mat, cell B0005, cycle 3: the current has the sign of a charge (2 A)" in output
     assert re.search(r"above_cutoff +1 +B0005 1", output)
     with (tmp_path / "table.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

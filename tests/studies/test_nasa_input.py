@@ -11,11 +11,9 @@ import pytest
 from support.nasa_files import log, operation, reference, step, table_rows, walk, write_csv, write_set5, write_set11
 from twinfold_studies.nasa import load, to_dataset
 
-pytest.importorskip("scipy")
-
 GOOD = operation()
 EMPTY: Any = np.empty((0, 0))
-NO_TABLE = "cannot be read as a table of discharges:"
+NO_TABLE = "not readable as a table of discharges:"
 
 
 def messages(collection) -> list[str]:
@@ -116,8 +114,8 @@ def test_a_cell_comes_from_its_fullest_file(tmp_path):
         ("B0006/0", "discharge_first2.csv"),
     ]
     assert messages(found) == [
-        "B0005_part.mat, cell B0005: the cell was read from another file already",
-        "discharge_first2.csv, cell B0005: the cell was read from another file already",
+        "B0005_part.mat, cell B0005: the cell was already read from another file",
+        "discharge_first2.csv, cell B0005: the cell was already read from another file",
     ]
 
 
@@ -143,8 +141,8 @@ FAULTS = {
         operation(Time=0.0, Voltage_measured=4.2, Current_measured=0.0, Temperature_measured=24.0),
         "truncated: one row",
     ),
-    "a field is missing": (operation(Current_measured=None), "its data have not the fields Time, Voltage_measured"),
-    "text": (operation(Voltage_measured="4.2"), "Voltage_measured does not hold numbers"),
+    "a field is missing": (operation(Current_measured=None), "the fields Time, Voltage_measured"),
+    "text": (operation(Voltage_measured="4.2"), "Voltage_measured contains str"),
     "not a number": (
         operation(Voltage_measured=np.where(np.arange(60) == 7, np.nan, log()["voltage"])),
         "Voltage_measured is nan in row 7",
@@ -155,7 +153,7 @@ FAULTS = {
     ),
     "a charge": (
         operation(Current_measured=log()["current"], Voltage_measured=log(start=3.0, end=4.2)["voltage"]),
-        "2 A charge the cell and the voltage rises, 3.00 to 4.20 V: no discharge",
+        "the cell is charged (2 A, voltage rises from 3.00 to 4.20 V): not a discharge",
     ),
 }
 
@@ -210,13 +208,13 @@ def damaged(folder):
     (folder / "short.csv").write_text("battery,discharge_index,time_s,voltage_measured_V,current_measured_A\nB0029,0\n")
     (folder / "other.csv").write_text("a,b\n1,2\n")  # no log, and nobody's business
     return {
-        "B0007.mat": "cannot be read as a MATLAB file, it may be truncated",
-        "B0018.mat": "cannot be read as a MATLAB file, it may be truncated",
-        "B0025.mat": "cannot be read as a MATLAB file, it may be truncated",
-        "B0026.mat": "another layout: it holds x, y, and neither B00xx.cycle (set #5) nor data.step (set #11)",
-        "B0027.mat": "a MATLAB 7.3 file (HDF5); save it again with -v7",
-        "no_voltage.csv": f"{NO_TABLE} of the columns needed it has not voltage_measured_V",
-        "short.csv": f"{NO_TABLE} row 0 has not as many fields as the header",
+        "B0007.mat": "not readable as a MATLAB file, possibly truncated",
+        "B0018.mat": "not readable as a MATLAB file, possibly truncated",
+        "B0025.mat": "not readable as a MATLAB file, possibly truncated",
+        "B0026.mat": "unknown layout: it contains x, y, but neither B00xx.cycle (set #5) nor data.step (set #11)",
+        "B0027.mat": "a MATLAB 7.3 file (HDF5); save it with -v7",
+        "no_voltage.csv": f"{NO_TABLE} required columns are missing: voltage_measured_V",
+        "short.csv": f"{NO_TABLE} row 0 and the header have different numbers of fields",
         "text.csv": f"{NO_TABLE} column current_measured_A: could not convert string to float",
     }
 
@@ -236,12 +234,11 @@ def test_files_that_cannot_be_read(tmp_path):
 
 def test_a_fault_is_said_once(tmp_path):
     damaged(tmp_path)
-    with pytest.raises(ValueError, match=r"^no_voltage\.csv: cannot be read as a table of discharges: of the columns"):
+    with pytest.raises(ValueError, match=r"^no_voltage\.csv: not readable as a table of discharges: required columns"):
         load(tmp_path / "no_voltage.csv", on_error="raise")
 
 
 def test_a_parquet_file_that_is_none(tmp_path):
-    pytest.importorskip("pyarrow")
     (tmp_path / "discharge_all.parquet").write_bytes(b"PAR1 and no more")
     assert messages(load(tmp_path))[0].startswith(f"discharge_all.parquet: {NO_TABLE}")
 
@@ -253,13 +250,13 @@ def test_a_cell_that_never_discharges(tmp_path):
     write_set11(tmp_path / "RW1.mat", [step("reference charge", log(current=-2.0, start=3.5, end=4.2))])
     found = load(tmp_path)
     assert messages(found) == [
-        "B0005.mat, cell B0005: the cell never discharges; its operations: 3 charge, 1 impedance",
-        "RW1.mat, cell RW1: the cell never discharges; its steps: 1 reference charge",
-        "B0007.mat, cell B0007: the cell never discharges: no load in any of 2 logs",
+        "B0005.mat, cell B0005: the cell is never discharged; its operations: 3 charge, 1 impedance",
+        "RW1.mat, cell RW1: the cell is never discharged; its steps: 1 reference charge",
+        "B0007.mat, cell B0007: the cell is never discharged: no load in any of 2 logs",
     ]
     assert [discharge.name for discharge in found if not discharge.has("no_load")] == ["B0006/0"]
     assert found["B0007/0"].flags[0].reason == "no current above 0.1 A in 60 rows (highest 0.004 A)"
-    with pytest.raises(ValueError, match="cell B0005: the cell never discharges"):
+    with pytest.raises(ValueError, match="cell B0005: the cell is never discharged"):
         load(tmp_path, on_error="raise")
 
 

@@ -8,8 +8,6 @@ from support.nasa_files import log, operation, reference, table_rows, walk, writ
 from twinfold_studies.nasa import load, to_dataset
 from twinfold_studies.nasa.quality import FLAGS
 
-pytest.importorskip("scipy")
-
 GOOD = operation()
 EMPTY: Any = np.empty((0, 0))
 
@@ -35,7 +33,7 @@ def repaired(tmp_path, bad, note):
 
 
 def test_a_current_of_the_wrong_sign_in_set5(tmp_path):
-    note = "the current has the sign of a charge (2 A) while the voltage falls, 4.20 to 2.60 V: its sign was turned"
+    note = "the current has the sign of a charge (2 A), but the voltage falls from 4.20 to 2.60 V: sign reversed"
     turned = repaired(tmp_path, operation(Current_measured=log()["current"]), note)
     np.testing.assert_array_equal(turned.current, log()["current"])
     assert turned.clean
@@ -47,7 +45,7 @@ def test_a_current_of_the_wrong_sign_in_set11(tmp_path):
     found = load(write_set11(tmp_path / "RW9.mat", steps), on_error="raise")
     assert [discharge.name for discharge in found] == ["RW9/0", "RW9/walk0"]
     for discharge in found:
-        assert "its sign was turned" in discharge.notes[0]
+        assert "sign reversed" in discharge.notes[0]
         assert discharge.current.min() >= 0
         assert discharge.charge > 0
     assert found["RW9/0"].charge == pytest.approx(59 * 60 / 3600)
@@ -65,7 +63,7 @@ def test_temperature_in_kelvin(tmp_path):
 def test_rows_of_the_same_time(tmp_path):
     time = log()["time"]
     time[30] = time[31]
-    found = repaired(tmp_path, operation(Time=time), "1 rows have the time of the next (Time): dropped")
+    found = repaired(tmp_path, operation(Time=time), "1 rows have the same time as the next (Time): dropped")
     assert len(found.time) == 59
     assert (np.diff(found.time) > 0).all()
     np.testing.assert_array_equal(found.voltage, np.delete(log()["voltage"], 30))  # the later row stays
@@ -76,7 +74,7 @@ def test_a_missing_temperature_is_the_ambient(tmp_path, missing):
     path = write_set5(tmp_path / "B0005.mat", [operation(Temperature_measured=missing, ambient=4.0)])
     found = load(path, on_error="raise", repair=False)["B0005/0"]
     assert np.isnan(found.temperature).all()
-    assert found.notes == ("temperature was not measured: the ambient, 4 deg C, stands in for it",)
+    assert found.notes == ("temperature was not measured: the ambient, 4 deg C, is used instead",)
     run = to_dataset([found]).runs[0]
     assert run.w is not None
     np.testing.assert_array_equal(run.w[:, 1], 4.0)
@@ -93,7 +91,7 @@ def test_a_temperature_with_gaps_is_interpolated(tmp_path):
 def test_no_temperature_of_any_kind(tmp_path):
     rows = [row | {"temperature_measured_C": ""} for row in table_rows("B0005", 0)]
     found = load(write_csv(tmp_path / "log.csv", rows))
-    with pytest.raises(ValueError, match="neither the temperature nor the ambient of B0005/0 is known"):
+    with pytest.raises(ValueError, match="neither temperature nor ambient of B0005/0 is known"):
         to_dataset(found)
 
 
@@ -103,7 +101,7 @@ def test_no_temperature_of_any_kind(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "flag", "reason"),
     [
-        ({"start": 4.0}, "partial_start", "begins at 4.000 V at rest, below 4.1 V: not fully charged"),
+        ({"start": 4.0}, "partial_start", "starts at 4.000 V at rest, below 4.1 V: not fully charged"),
         ({"end": 3.0}, "above_cutoff", "the load ends at 3.00 V, 0.30 V above the cut-off of 2.7 V"),
         ({"tail": 0}, None, ""),
         ({"current": 0.5}, "low_capacity", "0.458 Ah (integrated), below 0.5 Ah"),
@@ -130,7 +128,7 @@ def test_a_rising_voltage_and_a_dropout(tmp_path):
     }
     assert set(found.counts()) < set(FLAGS)
     reasons = found.table()[0]["reasons"]
-    assert "rises 1 times by more than 5 mV under constant current, at most 74 mV, first at row 20" in reasons
+    assert "rises 1 times by more than 5 mV under constant current, by at most 74 mV, first at row 20" in reasons
     assert "1 rows below 0.5 V, first row 59, lowest 0.20 V" in reasons
 
 

@@ -10,10 +10,10 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.special import ellipj
 from twinfold_studies.numerics import orbit
+from twinfold_studies.systems import SYSTEMS, system
 from twinfold_studies.systems.lotka_volterra import lotka_volterra
 from twinfold_studies.systems.mass_spring import mass_spring
 from twinfold_studies.systems.nonlinear_spring import nonlinear_spring
-from twinfold_studies.systems.registry import SYSTEMS, system
 from twinfold_studies.systems.rigid_body import rigid_body
 from twinfold_studies.systems.robot_arm import robot_arm
 from twinfold_studies.systems.truth import truth
@@ -236,7 +236,7 @@ def test_truth_at_irregular_times_far_apart():
 def test_truth_refuses_what_it_cannot_do():
     of = system("mass_spring")
     x0s, ts = np.array([[1.0, 0.0]]), np.array([0.0, 1.0])
-    with pytest.raises(ValueError, match=r"x0s has shape \(2,\); mass_spring needs \(count, 2\)"):
+    with pytest.raises(ValueError, match=r"x0s has shape \(2,\); mass_spring requires \(count, 2\)"):
         truth(of, x0s[0], ts)
     with pytest.raises(ValueError, match="ts must increase"):
         truth(of, x0s, 0 * ts)

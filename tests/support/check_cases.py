@@ -1,11 +1,11 @@
-"""Systems and data for the examination, clean ones and ones with planted mistakes."""
+"""Systems and data for the checks: clean ones, and ones with planted mistakes."""
 
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from twinfold.check._subject import subject_of
+from twinfold.check._subject import Subject
 from twinfold.data._dataset import Dataset
 from twinfold.model._constraint.base import Constraint
 from twinfold.model._fields import GreyBox
@@ -81,14 +81,14 @@ def rod(length):
     return Constraint(lambda x: x[0] ** 2 + x[1] ** 2 - length**2)
 
 
-def look(check, twin, data, **options):
+def look(check, twin, data, states=None, units=None):
     """The findings of one check."""
-    return check(subject_of(twin, data, options.get("states"), options.get("units"), 0))
+    return check(Subject(twin, data, states, units or {}, 0))
 
 
 def bad(examination):
     return [
-        (each.kind, each.severity, each.words)
+        (each.kind, each.severity, each.message)
         for each in examination.findings
         if each.severity in ("warning", "problem")
     ]

@@ -32,9 +32,9 @@ test = 0.2
 
 [fit]
 seeds = 2
-adam = 20
-rate = 5e-3
-levenberg = 5
+adam_epochs = 20
+learning_rate = 5e-3
+lm_steps = 5
 
 [loss]
 huber = 0.1

@@ -1,4 +1,4 @@
-"""A twin whose residual is known by heart, and runs to report on, for the tests of reports."""
+"""A twin with a known residual, and runs of it, for the tests of reports."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ GAIN, SLOPE, SHIFT, OFFSET = 0.7, 1.3, 0.2, -0.1
 
 
 def friction(v: np.ndarray) -> np.ndarray:
-    """What the residual is set to."""
+    """The residual of `known_twin`."""
     return GAIN * np.tanh(SLOPE * v + SHIFT) + OFFSET
 
 
@@ -24,7 +24,7 @@ def spring(t, x, w, p):
 
 
 def known_twin(**options: Any) -> tw.Twin:
-    """A spring with an unknown stiffness and a residual of v alone whose four weights are given."""
+    """A spring with an unknown stiffness and a residual of v with four given weights."""
     residual = tw.MLP(states=[1], adds_to=[1], width=1, depth=1)
     twin = tw.Twin(
         tw.GreyBox(spring, residual=residual), params={"k": tw.Unknown(2.0, positive=True)}, **options
@@ -36,8 +36,8 @@ def known_twin(**options: Any) -> tw.Twin:
     return eqx.tree_at(layers, twin, values)
 
 
-def runs_of(twin: tw.Twin, names: list[str], *, samples: int = 25, noise: float = 0.01) -> tw.Dataset:
-    """Runs of a twin under a steady push, measured with noise; a few values are missing."""
+def simulated_runs(twin: tw.Twin, names: list[str], *, samples: int = 25, noise: float = 0.01) -> tw.Dataset:
+    """Runs of a twin under a constant push, measured with noise; some values are missing."""
     rng, ts = np.random.default_rng(3), np.linspace(0.0, 2.4, samples)
     ys, ws, x0s = [], [], []
     for index in range(len(names)):
@@ -49,8 +49,8 @@ def runs_of(twin: tw.Twin, names: list[str], *, samples: int = 25, noise: float 
     return tw.Dataset.from_arrays(ts, ys, inputs=ws, x0=x0s, names=names, output_names=["x", "v"], input_names=["push"])
 
 
-def fit_of(twins: list[tw.Twin]) -> tw.Fit:
-    """A fit whose seeds ended at these twins, without the time that it would have taken; 3 epochs and then 2."""
+def make_fit(twins: list[tw.Twin]) -> tw.Fit:
+    """A fit whose seeds ended at these twins, without fitting: a stage of 3 epochs and one of 2."""
     estimates = [Estimate(twin, None) for twin in twins]
     parts = [eqx.partition(each, each.trainable("all")) for each in estimates]
     params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part[0] for part in parts))

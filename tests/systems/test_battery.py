@@ -1,4 +1,4 @@
-"""The battery's equations, against the published check values, the measured cells, and mathematics."""
+"""The equations of the battery against published values, conservation laws and closed forms."""
 
 import jax
 import jax.numpy as jnp
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import twinfold as tw
-from twinfold.systems._battery.cell import battery, substeps
-from twinfold.systems._battery.equations import Interaction, charged, expansion, printed_expansion
+from twinfold.systems import Interaction, battery, charged
+from twinfold.systems._battery.equations import expansion, printed_expansion
 from twinfold.systems._battery.parameters import FARADAY, SETS, published
 
 ROOM = 292.0 - 273.15
@@ -50,7 +50,7 @@ def _other(m, x, k):
     return (x + m) * y * (1 - y) * (2 * y - 1) ** k
 
 
-def test_the_printed_expansion_diverges_where_both_electrodes_pass():
+def test_the_printed_expansion_diverges_at_one_half():
     coefficients = values()["A_p"]
     near = [abs(float(printed_expansion(jnp.array(0.5 + gap), coefficients))) for gap in (1e-3, 1e-6)]
     assert near[1] > 500 * near[0]
@@ -65,7 +65,7 @@ def test_the_voltage_at_full_charge():
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_charge_is_kept_and_moves_with_the_current(name):
+def test_charge_is_conserved_and_moves_with_the_current(name):
     twin = battery(name, integrator=tw.RK4(16))
     ts, w = discharge()
     x0 = charged(jnp.array(0.6), values(name))
@@ -93,7 +93,7 @@ def test_the_integrator_converges_with_its_order():
     assert errors[0] / errors[1] > 2 ** (2 - 0.1)
 
 
-def test_both_ends_of_charge_are_safe():
+def test_overcharge_and_deep_discharge_stay_finite():
     ts, w = discharge(current=4.0, seconds=9000.0)  # far beyond empty
     out = battery().simulate(charged(jnp.array(0.6), values()), ts, w)
     assert np.isfinite(np.asarray(out.ys)).all()
@@ -113,8 +113,8 @@ def _final(q_max, ts, w):
 
 @pytest.mark.parametrize("filled", [0.1, 0.35, 0.6])
 @pytest.mark.parametrize("current", [0.0, 1.0])
-def test_a_start_from_the_first_sample_explains_it(filled, current):
-    twin = battery(start="rest")
+def test_the_state_at_rest_explains_the_first_sample(filled, current):
+    twin = battery(initial="rest")
     p, w = twin.parameters(), jnp.array([current, 30.0])
     state = charged(jnp.array(filled), p, current * p["R_o"])
     y = twin.outputs(jnp.array(0.0), state, w, p)
@@ -135,7 +135,7 @@ def test_a_start_from_the_first_sample_explains_it(filled, current):
 
 
 @pytest.mark.parametrize(("width", "count"), [(4, 68), (69, 10_078)])
-def test_the_models_of_the_paper_have_its_number_of_parameters(width, count):
+def test_parameter_counts_of_the_paper(width, count):
     sides = {side: Interaction(tw.Network(1, 1, width, 2), replaces=True) for side in ("positive", "negative")}
     unknown = {"q_max": tw.Unknown(13200.0, positive=True), "R_o": tw.Unknown(0.085, positive=True)}
     twin = battery(unknown=unknown, positive=sides["positive"], negative=sides["negative"]).initialise(
@@ -162,15 +162,15 @@ def test_a_cell_is_recovered_from_its_own_voltage():
     np.testing.assert_allclose([found["q_max"], found["R_o"]], [13200.0, 0.085], rtol=1e-6)
 
 
-def test_euler_in_steps_of_21_seconds_is_refused_and_said_why():
+def test_an_unstable_explicit_step_is_refused():
     ts, w = discharge(dt=21.0)
     x0 = charged(jnp.array(0.6), values())
-    with pytest.raises(ValueError, match=r"step of 21 .* decays within 10 .* substeps=2"):
+    with pytest.raises(ValueError, match=r"step of 21 .* decay.* within 10 .* substeps=2"):
         battery(integrator=tw.Euler()).simulate(x0, ts, w)
     wild = battery(integrator=tw.Euler()).simulate(x0, ts, w, throw=False)
-    assert np.abs(np.asarray(wild.ys)).max() > 100  # what it would have given
+    assert np.abs(np.asarray(wild.ys)).max() > 100  # the diverged result
     ts, w = discharge(dt=19.0)
-    with pytest.warns(UserWarning, match=r"step of 19 .* near its stability limit .* decays within 10 "):
+    with pytest.warns(UserWarning, match=r"step of 19 .* near its stability limit .* decay.* within 10 "):
         battery(integrator=tw.Euler()).simulate(x0, ts, w)
 
 
@@ -181,7 +181,9 @@ def test_bad_arguments():
         battery(unknown={"qmax": tw.Unknown(1.0)})
 
 
-def test_substeps_follow_the_widest_gap():
-    data = tw.Dataset.from_arrays([np.array([0.0, 3.0, 36.0])], [np.zeros((3, 1))])
-    assert substeps(data) == 7
-    assert substeps(data, longest=33.0) == 1
+def test_the_default_integrator_resolves_the_fastest_decay():
+    # Heun's method with the default substeps against a converged reference, for samples up to 20 s apart.
+    ts, w = discharge(dt=20.0, seconds=600.0)
+    x0 = charged(jnp.array(0.6), values())
+    coarse, fine = (twin.simulate(x0, ts, w).ys for twin in (battery(), battery(integrator=tw.RK4(32))))
+    np.testing.assert_allclose(coarse, fine, atol=0.02)

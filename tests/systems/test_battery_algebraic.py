@@ -1,4 +1,4 @@
-"""The battery with a reaction that is not symmetric: against the closed form, against Butler and Volmer, in a fit."""
+"""The battery with an asymmetric reaction: against the closed form, the Butler-Volmer equation, and in a fit."""
 
 import functools
 
@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 
 import twinfold as tw
-from twinfold._core._results import RESULTS
+from twinfold.model import simulate_unchecked
 from twinfold.model._learned.base import learned_parts
-from twinfold.model._learned.network import Network
-from twinfold.model._simulation import simulate_unchecked
-from twinfold.numerics._integrate.explicit import Heun
-from twinfold.systems._battery.cell import battery
-from twinfold.systems._battery.equations import Interaction, charged
+from twinfold.systems import Interaction, battery, charged
 from twinfold.systems._battery.parameters import FARADAY, GAS, KELVIN
 
 TS = np.arange(0.0, 3000.0, 20.0)
@@ -25,7 +21,7 @@ W = np.stack([CURRENT, np.full_like(TS, 24.0)], axis=1)
 
 @functools.cache
 def simulate(kinetics):
-    twin = battery(kinetics=kinetics, integrator=Heun(4))
+    twin = battery(kinetics=kinetics, integrator=tw.Heun(4))
     p = twin.parameters()
 
     @jax.jit
@@ -36,9 +32,9 @@ def simulate(kinetics):
     return run
 
 
-def test_at_one_half_it_is_the_closed_form():
+def test_alpha_of_one_half_equals_the_closed_form():
     closed, solved = (simulate(kinetics)(0.5, 0.5) for kinetics in ("symmetric", "butler-volmer"))
-    assert bool(jnp.all(solved.trajectory.result == RESULTS.successful))
+    assert bool(jnp.all(solved.trajectory.result == tw.RESULTS.successful))
     np.testing.assert_allclose(solved.ys, closed.ys, rtol=0, atol=1e-14)
     np.testing.assert_allclose(solved.xs, closed.xs, rtol=1e-14, atol=1e-14)
     assert set(solved.zs) == set(closed.zs)
@@ -46,9 +42,9 @@ def test_at_one_half_it_is_the_closed_form():
         np.testing.assert_allclose(solved.zs[name], values, rtol=1e-13, atol=1e-15, err_msg=name)
 
 
-def test_it_obeys_butler_and_volmer():
-    """The law evaluated at the solution, for two coefficients; no current, no overpotential; the larger the exponent
-    in the direction of the current, the smaller it is."""
+def test_the_solution_satisfies_butler_volmer():
+    """The equation holds at the solution for two coefficients; without current there is no overpotential; a larger
+    exponent in the direction of the current makes it smaller."""
     out = simulate("butler-volmer")(0.3, 0.6)
     p = {name: np.asarray(value) for name, value in battery().parameters().items()}
     unit = GAS * (24.0 + KELVIN) / FARADAY
@@ -73,7 +69,7 @@ def test_the_derivative_in_a_transfer_coefficient():
 
 
 @pytest.mark.slow
-def test_a_transfer_coefficient_is_found_from_voltages():
+def test_a_transfer_coefficient_is_identified_from_voltages():
     """With the other parameters known: 0.5 is the guess, 0.35 the truth."""
     truth = simulate("butler-volmer")(0.35, 0.5)
     twin = battery(kinetics="butler-volmer", unknown={"alpha_p": tw.Unknown(0.5, bounds=(0.05, 0.95))})
@@ -82,8 +78,8 @@ def test_a_transfer_coefficient_is_found_from_voltages():
     np.testing.assert_allclose(fit.twin.parameters()["alpha_p"], 0.35, rtol=1e-6)
 
 
-def test_learned_parts_are_found_and_the_coefficients_named():
-    twin = battery(kinetics="butler-volmer", positive=Interaction(Network(1, 1, 4, 1)))
+def test_learned_parts_and_unknown_coefficients():
+    twin = battery(kinetics="butler-volmer", positive=Interaction(tw.Network(1, 1, 4, 1)))
     assert len(learned_parts(twin)) == 1
     with pytest.raises(ValueError, match="no parameter 'alpha_p'"):
         battery(unknown={"alpha_p": 0.4})

@@ -13,9 +13,10 @@ from support import hostile
 
 import twinfold
 from twinfold.data._load import load_dataset
+from twinfold.io import ModelInfo, read_info
 from twinfold.model._fields import GreyBox
 from twinfold.model._learned.mlp import MLP
-from twinfold.model._model_file import ModelInfo, load_model, read_info, save_model
+from twinfold.model._model_file import load_model, save_model
 from twinfold.model._twin import Twin
 from twinfold.workspace._config import Config, parse_config, read_config
 

@@ -53,7 +53,7 @@ outputs = ["position", "angle"]
 
 [fit]
 seeds = 1
-levenberg = 40
+lm_steps = 40
 """
 
 
@@ -116,13 +116,14 @@ def test_from_a_csv_to_an_fmu(folder):
 @pytest.mark.slow
 def test_no_bad_setting_harms_a_run_that_exists(folder):
     if not (folder / "runs").exists():
-        command("fit", "-C", folder, "-q", "--set", "fit.levenberg=2")
+        command("fit", "-C", folder, "-q", "--set", "fit.lm_steps=2")
     before = {path: path.read_bytes() for path in (folder / "runs").rglob("*") if path.is_file()}
     assert before
     for bad in (
-        "fit.seeds=0", "fit.levenberg=-1", "data.files=[]", 'data.files=["none.csv"]', 'data.outputs=["angel"]',
-        'data.time="run"', "data.valid=2", 'system.file="other.py"', "fit.sedes=3", "fit.adam=nan", "loss.huber=0",
-        'data.inputs=["position"]', "fit.levenberg=41", "data.test=0.5", 'run.track="cloud"', "x", "fit=1",
+        "fit.seeds=0", "fit.lm_steps=-1", "data.files=[]", 'data.files=["none.csv"]', 'data.outputs=["angel"]',
+        'data.time="run"', "data.valid=2", 'system.file="other.py"', "fit.sedes=3", "fit.adam_epochs=nan",
+        "loss.huber=0", 'data.inputs=["position"]', "fit.lm_steps=41", "data.test=0.5",
+        'run.track="cloud"', "x", "fit=1",
     ):  # fmt: skip
         done = CliRunner().invoke(app, ["fit", "-C", str(folder), "-q", "--set", bad])
         assert done.exit_code == 2, (bad, done.output)

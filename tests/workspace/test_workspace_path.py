@@ -15,7 +15,7 @@ from twinfold.model._twin import Twin
 from twinfold.train._estimate import Estimate
 from twinfold.train._fit import Fit
 from twinfold.workspace._config import Config, DataConfig
-from twinfold.workspace._trackers import flat, tracker
+from twinfold.workspace._trackers import flatten_metrics, tracker
 
 METRICS = {"twin": {"test": {"rmse": 0.25, "violation": None, "rmse x[m]": 0.5}}}
 
@@ -29,12 +29,12 @@ def finished() -> Fit:
 
 
 def config() -> Config:
-    return Config(DataConfig(files=("a.csv",), outputs=("x",)))
+    return Config(data=DataConfig(files=("a.csv",), outputs=("x",)))
 
 
 def test_tensorboard_gets_every_finite_point(tmp_path):
     pytest.importorskip("tensorboardX")
-    assert flat(METRICS) == {"test/twin/rmse": 0.25, "test/twin/rmse x[m]": 0.5}
+    assert flatten_metrics(METRICS) == {"test/twin/rmse": 0.25, "test/twin/rmse x[m]": 0.5}
     tracker("tensorboard", tmp_path)(finished(), METRICS, config())
     points = []
     for path in (tmp_path / "tensorboard").iterdir():
@@ -109,7 +109,7 @@ def test_from_an_empty_folder_to_an_fmu(template, noise, tmp_path):
 def test_a_fit_that_is_killed_goes_on_with_the_same_command(tmp_path):
     twinfold(tmp_path, "new", "drive", "--template", "motor")
     folder = tmp_path / "drive"
-    command = ["fit", "--quiet", "--set", "fit.adam=15000", "--set", "fit.levenberg=0"]
+    command = ["fit", "--quiet", "--set", "fit.adam_epochs=15000", "--set", "fit.lm_steps=0"]
     running = subprocess.Popen([sys.executable, "-m", "twinfold", *command], cwd=folder, stdout=subprocess.DEVNULL)
     checkpoint = folder / "runs" / "first" / "fit.npz"
     limit = time.monotonic() + 600
@@ -119,5 +119,5 @@ def test_a_fit_that_is_killed_goes_on_with_the_same_command(tmp_path):
     running.wait()
     assert checkpoint.exists()
     assert not (folder / "runs" / "first" / "model.twin").exists()
-    assert "Going on with the fit" in twinfold(folder, *command)
+    assert "Resuming the fit" in twinfold(folder, *command)
     assert (folder / "runs" / "first" / "model.twin").exists()

@@ -1,6 +1,6 @@
 """What all rooms share: results, constants, and operations on trees of arrays."""
 
-from twinfold._core._arguments import call_by_name, named_arguments
+from twinfold._core._arguments import call_by_name, named_arguments, select_arguments
 from twinfold._core._finite import finite_jvp
 from twinfold._core._frozen import Frozen
 from twinfold._core._precision import enable_x64
@@ -17,6 +17,7 @@ __all__ = [
     "finite_jvp",
     "first_failure",
     "named_arguments",
+    "select_arguments",
     "stop_gradient_tree",
     "tree_structure_text",
     "tree_where",

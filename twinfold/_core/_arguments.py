@@ -1,4 +1,4 @@
-"""Calling what the user wrote: a function takes the quantities it names, in any order, and leaves out the rest."""
+"""Calling user functions: a function takes the quantities it names, in any order, and leaves out the rest."""
 
 import inspect
 from collections.abc import Callable
@@ -22,6 +22,11 @@ def named_arguments(fn: Callable, allowed: tuple[str, ...], role: str) -> tuple[
     return tuple(taken)
 
 
+def select_arguments(fn: Callable, role: str, /, **quantities: Any) -> dict[str, Any]:
+    """Those of `quantities` that `fn` names."""
+    return {name: quantities[name] for name in named_arguments(fn, tuple(quantities), role)}
+
+
 def call_by_name(fn: Callable, role: str, /, **quantities: Any) -> Any:
     """`fn` called with those of `quantities` that it names."""
-    return fn(**{name: quantities[name] for name in named_arguments(fn, tuple(quantities), role)})
+    return fn(**select_arguments(fn, role, **quantities))

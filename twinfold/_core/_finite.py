@@ -1,9 +1,9 @@
-"""One bad step must not spoil the derivatives of the others.
+"""Derivatives that stay finite where a value is not.
 
 Where a step returns a non-finite value, its Jacobian is non-finite too, and a cotangent of zero times infinity is NaN:
-one diverging trajectory would take a whole batch along, through the parameters they share. `finite_jvp` linearises the
-step itself and replaces what is not finite in that linearisation by one (a zero could be a divisor). Nothing changes
-where all is finite.
+one diverging trajectory would spoil the gradients of a whole batch, through the parameters they share. `finite_jvp`
+linearises the step and replaces the non-finite coefficients of that linearisation by one (a zero could be a divisor).
+Nothing changes where all is finite.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def finite_jvp(arguments: tuple, *, fn: Callable) -> Any:
 
 
 @finite_jvp.def_jvp
-def _contained_jvp(primals, tangents, *, fn: Callable):
+def _finite_jvp_jvp(primals, tangents, *, fn: Callable):
     (arguments,), (changes,) = primals, tangents
     differentiated = jax.tree.map(lambda change: change is not None, changes, is_leaf=lambda node: node is None)
     moving, fixed = eqx.partition(arguments, differentiated)

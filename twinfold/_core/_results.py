@@ -6,7 +6,15 @@ import jax.numpy as jnp
 
 
 class RESULTS(eqx.Enumeration):
-    """Outcome of a step; the value is the message a user reads."""
+    """Outcome of a step; the value is the message a user reads.
+
+    **Example:**
+
+    ```python
+    trajectory = tw.rollout(tw.Cell(lambda t, x: x**3), 10 * jnp.ones(1), jnp.linspace(0, 1, 11), throw=False)
+    tw.RESULTS[trajectory.result[5]] if trajectory.failed else ""
+    ```
+    """
 
     successful = ""
     nonfinite = (
@@ -28,7 +36,7 @@ class RESULTS(eqx.Enumeration):
         "depend on each other contradict each other (give them levels that agree, or remove one), or this is a "
         "singular point of the manifold (a tip, a crossing, the centre of a circle), where no tangent space exists: "
         "move the initial state or take a smaller step. Where neither helps, ask for the constraint in training "
-        "alone: `projection=None` with `Loss(constraint_penalty=...)`, or with `AugmentedLagrangian(...)` as method of `fit`."
+        "alone: `projection=None` with `Loss(constraint_penalty=...)` or `fit(method=AugmentedLagrangian(...))`."
     )
     not_converged = (
         "The projection did not reach its tolerance; the state was left unprojected. The predictor may be "

@@ -1,7 +1,7 @@
-"""What to know before fitting."""
+"""Checks of a twin and its data before any training."""
 
-from twinfold.check._examine import examine
-from twinfold.check._finding import Examination, Finding
+from twinfold.check._examination import Examination, examine
+from twinfold.check._finding import Finding
 
 __all__ = [
     "Examination",

@@ -1,189 +1,165 @@
-"""The data by themselves: shapes, units, sampling, gaps, missing values, outliers, channels that say nothing."""
+"""Checks of the data alone: shapes, units, sampling, gaps, missing values, outliers, constant channels."""
 
+import itertools
 from collections import Counter
 
 import numpy as np
 
-from twinfold.check._finding import Finding, listing
-from twinfold.check._noise import spikes
+from twinfold.check._finding import Finding, Severity, join_names
+from twinfold.check._noise import find_outliers
 from twinfold.check._subject import Subject
-from twinfold.data import Run
 from twinfold.io import unknown_name
 
-GAP = 5.0  # times the usual step
-FAR = 20.0  # times the range of the middle half: no noise reaches that far
-LISTED = 50  # places that are named one by one
+MIN_GAP = 5.0  # times the usual step
+MIN_SENTINEL = 20.0  # interquartile ranges from the median: beyond any noise
+MAX_NOISE = 0.5  # of the spread of an output
+MAX_DETAILS = 50  # gaps and outliers listed in the detail of a finding
 
 
-def shapes(subject: Subject) -> list[Finding]:
-    """What there is, and in which units."""
+def check_shapes(subject: Subject) -> list[Finding]:
+    """Runs, samples, channels and units."""
     data = subject.data
     samples = [len(run.ts) for run in data.runs]
-    words = (
-        f"{len(data)} run{'s' if len(data) > 1 else ''} of {min(samples)} to {max(samples)} samples "
-        f"({sum(samples)} in all). Outputs: {_labelled(subject, data.output_names)}. "
-        f"Inputs: {_labelled(subject, data.input_names) or 'none'}. "
+    outputs, inputs = (
+        join_names([f"{name}{subject.unit(name)}" for name in names], 20)
+        for names in (data.output_names, data.input_names)
     )
-    words += f"Initial states: {'given (x0)' if data.runs[0].states else 'not given'}."
+    message = (
+        f"{len(data)} run{'s' if len(data) > 1 else ''} of {min(samples)} to {max(samples)} samples ({sum(samples)} in "
+        f"total). Outputs: {outputs}. Inputs: {inputs or 'none'}. "
+        f"Initial states: {'given (x0)' if data.runs[0].states else 'not given'}."
+    )
+    detail = {
+        "runs": len(data),
+        "samples": samples,
+        "outputs": data.output_names,
+        "inputs": data.input_names,
+        "units": subject.units,
+    }
     known = {*data.output_names, *data.input_names, *subject.state_names, "t", "time"}
-    found = [
-        Finding(
-            "shapes",
-            "ok",
-            words,
-            {
-                "runs": len(data),
-                "samples": samples,
-                "outputs": data.output_names,
-                "inputs": data.input_names,
-                "units": subject.units,
-            },
-        )
+    return [Finding("shapes", "ok", message, detail)] + [
+        Finding("shapes", "warning", f"units: there is no quantity {unknown_name(name, known)}")
+        for name in subject.units
+        if name not in known
     ]
-    for name in subject.units:
-        if name not in known:
-            found.append(Finding("shapes", "warning", f"units: there is no quantity {unknown_name(name, known)}"))
-    return found
 
 
-def sampling(subject: Subject) -> list[Finding]:
-    """The step between samples, and where it is far longer than usual."""
+def check_sampling(subject: Subject) -> list[Finding]:
+    """The step between samples, and gaps."""
     runs = subject.data.runs
     steps = np.concatenate([np.diff(run.ts) for run in runs])
-    low, middle, high = np.quantile(steps, [0.05, 0.5, 0.95])
-    regular = bool(high - low <= 0.01 * middle)
-    detail = {"step": float(middle), "shortest": float(steps.min()), "longest": float(steps.max()), "regular": regular}
-    words = f"Sampled every {middle:.4g}{subject.unit('t', 'time')}, regularly."
+    low, median, high = np.quantile(steps, [0.05, 0.5, 0.95])
+    regular = bool(high - low <= 0.01 * median)
+    detail = {"step": float(median), "shortest": float(steps.min()), "longest": float(steps.max()), "regular": regular}
+    message = f"Sampled every {median:.4g}{subject.unit('t', 'time')}, regularly."
     if not regular:
-        words = (
-            f"Sampled irregularly: every {middle:.4g}{subject.unit('t', 'time')} in the middle, 90 % of the steps "
-            f"between {low:.4g} and {high:.4g}. That is taken as it is."
+        message = (
+            f"Sampled irregularly: median step {median:.4g}{subject.unit('t', 'time')}, 90 % of the steps between "
+            f"{low:.4g} and {high:.4g}. The data are used without resampling."
         )
-    found = [Finding("sampling", "ok" if regular else "note", words, detail)]
+    found = [Finding("sampling", "ok" if regular else "note", message, detail)]
     gaps = []
     for run in runs:
         own = np.diff(run.ts)
-        long = np.flatnonzero(own > GAP * max(np.quantile(own, 0.9), np.median(own)))
+        long = np.flatnonzero(own > MIN_GAP * max(np.quantile(own, 0.9), np.median(own)))
         gaps += [{"run": run.name, "from": float(run.ts[k]), "to": float(run.ts[k + 1])} for k in long]
     if gaps:
         named = [f"run '{gap['run']}' from t = {gap['from']:.6g} to {gap['to']:.6g}" for gap in gaps]
-        words = (
-            f"{len(gaps)} gap{'s' if len(gaps) > 1 else ''} in the samples: {listing(named)}. The twin steps across in "
-            "one step, with the input held or interpolated: split the run there, or give the integrator substeps."
+        message = (
+            f"{len(gaps)} gap{'s' if len(gaps) > 1 else ''} in the samples: {join_names(named)}. The twin crosses "
+            "a gap in one step, with held or interpolated input: split the run there, or give the integrator substeps."
         )
-        found.append(Finding("gaps", "warning", words, {"gaps": gaps[:LISTED], "count": len(gaps)}))
+        found.append(Finding("gaps", "warning", message, {"gaps": gaps[:MAX_DETAILS], "count": len(gaps)}))
     return found
 
 
-def missing(subject: Subject) -> list[Finding]:
-    """What was not measured of each output."""
+def check_missing(subject: Subject) -> list[Finding]:
+    """Missing values of each output."""
     data = subject.data
-    y = np.concatenate([run.y for run in data.runs])
-    share = np.isnan(y).mean(axis=0)
-    longest = [max(_longest(np.isnan(run.y[:, index])) for run in data.runs) for index in range(y.shape[1])]
-    detail = {
-        name: {"share": float(part), "longest": length}
-        for name, part, length in zip(data.output_names, share, longest, strict=True)
-    }
-    if not share.any():
-        return [Finding("missing", "ok", "No output is missing anywhere.", detail)]
-    parts = [
-        f"{name} {part:.1%} (at most {length} samples in a row)"
-        for name, part, length in zip(data.output_names, share, longest, strict=True)
-        if part
-    ]
-    severity = "problem" if share.max() == 1 else "warning" if share.max() > 0.5 else "note"
-    found = [Finding("missing", severity, f"Missing values: {listing(parts)}. They are left out of the loss.", detail)]
+    detail = {}
+    for name in data.output_names:
+        missing = [np.isnan(series) for series in subject.channels[name]]
+        lengths = [len(list(group)) for flags in missing for flag, group in itertools.groupby(flags) if flag]
+        detail[name] = {"share": float(np.concatenate(missing).mean()), "longest": max(lengths, default=0)}
+    incomplete = {name: each for name, each in detail.items() if each["share"]}
+    if not incomplete:
+        return [Finding("missing", "ok", "No output has missing values.", detail)]
+    parts = [f"{name} {each['share']:.1%} (at most {each['longest']} in a row)" for name, each in incomplete.items()]
+    largest = max(each["share"] for each in incomplete.values())
+    severity: Severity = "problem" if largest == 1 else "warning" if largest > 0.5 else "note"
+    message = f"Missing values: {join_names(parts)}. They are left out of the loss."
+    found = [Finding("missing", severity, message, detail)]
     late = [run.name for run in data.runs if np.isnan(run.y[0]).any()]
-    if late and subject.twin.initial is None and not data.runs[0].states:
-        words = (
-            f"The first sample of run {listing(late)} is not measured in full, so it cannot be the initial state: give "
-            "x0, leave out the samples before, or give the twin initial=Unknown(guess, per_run=True)."
+    if late and subject.physics.initial is None and not data.runs[0].states:
+        message = (
+            f"The first sample of run {join_names(late)} is incomplete, so it cannot be the initial state: give x0, "
+            "drop the samples before the first complete one, or give the twin initial=Unknown(guess, per_run=True)."
         )
-        found.append(Finding("missing", "problem", words, {"runs": late}))
+        found.append(Finding("missing", "problem", message, {"runs": late}))
     return found
 
 
-def outliers(subject: Subject) -> list[Finding]:
-    """Single samples that stick out of the signal, and values that are no measurement at all."""
+def check_outliers(subject: Subject) -> list[Finding]:
+    """Single samples that stick out of the signal, and values that mark missing ones."""
     data = subject.data
-    places, sentinels = [], []
-    for index, name in enumerate(data.output_names):
-        values = np.concatenate([run.y[:, index] for run in data.runs])
+    outliers, sentinels = [], []
+    for name in data.output_names:
+        series = subject.channels[name]
+        values = np.concatenate(series)
         values = values[np.isfinite(values)]
         if not values.size:
             continue
-        low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-        far = FAR * (high - low) if high > low else np.inf
-        for value, count in Counter(values[np.abs(values - middle) > far].tolist()).items():
-            if count >= 2:
-                sentinels.append({"output": name, "value": value, "count": count})
-        marked = [each["value"] for each in sentinels if each["output"] == name]
-        for run in data.runs:
-            y = np.where(np.isin(run.y[:, index], marked), np.nan, run.y[:, index])
-            places += [
+        low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+        far = np.abs(values - median) > (MIN_SENTINEL * (high - low) if high > low else np.inf)
+        marks = {value: count for value, count in Counter(values[far].tolist()).items() if count >= 2}
+        sentinels += [{"output": name, "value": value, "count": count} for value, count in marks.items()]
+        for run, y in zip(data.runs, series, strict=True):
+            outliers += [
                 {"run": run.name, "output": name, "sample": int(k), "t": float(run.ts[k]), "value": float(y[k])}
-                for k in spikes(run.ts, y)
+                for k in find_outliers(run.ts, np.where(np.isin(y, list(marks)), np.nan, y))
             ]
     found = []
     for each in sentinels:
-        words = (
-            f"{each['output']} is exactly {each['value']:g} {each['count']} times, far from all else: it looks like a "
-            "mark for a missing value. Say so (`missing` in the configuration), or it will be trained on."
+        message = (
+            f"{each['output']} is exactly {each['value']:g} {each['count']} times, far from all other values: it looks "
+            "like a code for a missing value. Name it as such (`missing` in the configuration), or it is trained on."
         )
-        found.append(Finding("outliers", "problem", words, each))
-    if places:
-        named = [f"{p['output']} of run '{p['run']}' at t = {p['t']:.6g} ({p['value']:.4g})" for p in places]
-        words = (
-            f"{len(places)} outlier{'s' if len(places) > 1 else ''}: {listing(named)}. Take them out, or train with "
-            "a robust loss (Loss(huber=...))."
+        found.append(Finding("outliers", "problem", message, each))
+    if outliers:
+        named = [
+            f"{each['output']} of run '{each['run']}' at t = {each['t']:.6g} ({each['value']:.4g})" for each in outliers
+        ]
+        message = (
+            f"{len(outliers)} outlier{'s' if len(outliers) > 1 else ''}: {join_names(named)}. Remove them, or train "
+            "with a robust loss (Loss(huber=...))."
         )
-        found.append(Finding("outliers", "warning", words, {"places": places[:LISTED], "count": len(places)}))
+        detail = {"places": outliers[:MAX_DETAILS], "count": len(outliers)}
+        found.append(Finding("outliers", "warning", message, detail))
     return found or [Finding("outliers", "ok", "No outliers in the outputs.", {"count": 0})]
 
 
-def noise(subject: Subject) -> list[Finding]:
-    """The noise of each output beside its spread."""
+def check_noise(subject: Subject) -> list[Finding]:
+    """The noise of each output relative to its spread."""
     levels = dict(zip(subject.data.output_names, subject.noise.tolist(), strict=True))
     shares = {name: level / spread for (name, level), spread in zip(levels.items(), subject.spread, strict=True)}
-    said = [f"{name} {share:.2g}" for name, share in shares.items() if np.isfinite(share)]
-    words = f"Noise, as a share of the spread of each output: {listing(said, 12) or 'too few samples to say'}."
-    loud = [name for name, share in shares.items() if share > 0.5]
+    known = [f"{name} {share:.2g}" for name, share in shares.items() if np.isfinite(share)]
+    message = f"Noise relative to the spread of each output: {join_names(known, 12) or 'unknown, too few samples'}."
+    loud = [name for name, share in shares.items() if share > MAX_NOISE]
     if loud:
-        words += f" {listing(loud)}: most of it is noise, or it changes from one sample to the next."
-    return [Finding("noise", "warning" if loud else "ok", words, {"noise": levels, "share": shares})]
+        message += f" {join_names(loud)}: mostly noise, or sampled too slowly for its changes."
+    return [Finding("noise", "warning" if loud else "ok", message, {"noise": levels, "share": shares})]
 
 
-def idle(subject: Subject) -> list[Finding]:
-    """Channels that never change, or that say the same as another."""
-    data, found = subject.data, []
-    columns = {name: [run.y[:, k] for run in data.runs] for k, name in enumerate(data.output_names)}
-    columns |= {name: [_column(run, k) for run in data.runs] for k, name in enumerate(data.input_names)}
-    flat = {name: np.concatenate(parts) for name, parts in columns.items()}
-    still = [name for name, values in flat.items() if np.nanstd(values) <= 1e-12 * np.nanmax(np.abs(values))]
-    for name in still:
-        what = "what it does cannot be learned" if name in data.input_names else "it has nothing to fit"
-        found.append(Finding("constant", "warning", f"{name} never changes: {what}.", {"channel": name}))
-    moving = [name for name in flat if name not in still]
-    for place, one in enumerate(moving):
-        for other in moving[place + 1 :]:
-            gap = np.nanstd(flat[one] - flat[other])
-            if gap <= 1e-9 * np.nanstd(flat[one]):
-                words = f"{one} and {other} are the same channel twice."
-                found.append(Finding("duplicated", "warning", words, {"channels": [one, other]}))
-    return found or [Finding("constant", "ok", "No channel is constant or there twice.")]
-
-
-def _column(run: Run, index: int) -> np.ndarray:
-    assert run.w is not None
-    return run.w[:, index]
-
-
-def _longest(flags: np.ndarray) -> int:
-    """The longest stretch of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(int)))
-    return int((edges[1::2] - edges[::2]).max(initial=0))
-
-
-def _labelled(subject: Subject, names: tuple[str, ...]) -> str:
-    return listing([f"{name}{subject.unit(name)}" for name in names], 20)
+def check_constant(subject: Subject) -> list[Finding]:
+    """Channels that are constant, or equal to another one."""
+    found = []
+    flat = {name: np.concatenate(series) for name, series in subject.channels.items()}
+    constant = [name for name, values in flat.items() if np.nanstd(values) <= 1e-12 * np.nanmax(np.abs(values))]
+    for name in constant:
+        effect = "its effect cannot be learned" if name in subject.data.input_names else "there is nothing to fit"
+        found.append(Finding("constant", "warning", f"{name} is constant: {effect}.", {"channel": name}))
+    for one, other in itertools.combinations([name for name in flat if name not in constant], 2):
+        if np.nanstd(flat[one] - flat[other]) <= 1e-9 * np.nanstd(flat[one]):
+            message = f"{one} and {other} are the same channel: remove one."
+            found.append(Finding("duplicated", "warning", message, {"channels": [one, other]}))
+    return found or [Finding("constant", "ok", "No channel is constant or duplicated.")]

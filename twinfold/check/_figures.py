@@ -1,4 +1,4 @@
-"""Pictures of the data before any training: each run, all runs over each other, and the constraint in the data."""
+"""Figures of the data before any training: each run, all runs together, and the constraint in the data."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -6,159 +6,131 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinfold.check._finding import Finding
-from twinfold.check._invariant import Measured, measured
-from twinfold.check._subject import BlockedError, Subject
-from twinfold.plot import COLOURS, GREY, INK, STYLE, grid_of, math_name, matplotlib_of
+from twinfold.check._invariant import measured_constraints
+from twinfold.check._subject import BlockedError, Subject, spaced_indices
+from twinfold.plot import COLOURS, GREY, INK, math_label, subplots
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-RUNS = 6  # runs with a figure of their own
-OVER = 30  # runs in one panel
+MAX_RUN_FIGURES = 6
+MAX_RUNS = 30  # in one panel
 
 
-def all_of(subject: Subject, findings: Sequence[Finding]) -> "tuple[dict[str, Figure], list[Finding]]":
-    """The figures by name, and a finding for each that could not be drawn."""
-    drawn: dict[str, Figure] = {}
+def draw_figures(subject: Subject, findings: Sequence[Finding]) -> "tuple[dict[str, Figure], list[Finding]]":
+    """Return the figures by name, and a finding for each that could not be drawn."""
+    figures: dict[str, Figure] = {}
     failed: list[Finding] = []
-    places = np.unique(np.linspace(0, len(subject.data) - 1, RUNS).astype(int))
-    makers = {"overview": lambda: overview(subject), "invariant": lambda: invariants(subject)}
-    makers |= {f"run_{subject.data.names[k]}": lambda k=k: one_run(subject, int(k), findings) for k in places}
-    for name, make in makers.items():
+    functions = {"overview": lambda: draw_overview(subject), "invariant": lambda: draw_constraints(subject)}
+    for index in spaced_indices(len(subject.data), MAX_RUN_FIGURES):
+        name = f"run_{subject.data.names[index]}"
+        functions[name] = lambda index=int(index): draw_run(subject, index, findings)
+    for name, draw in functions.items():
         try:
-            figure = make()
+            figure = draw()
         except ImportError as error:
             return {}, [Finding("figures", "note", str(error))]
         except Exception as error:
-            failed.append(Finding("figures", "note", f"'{name}' could not be drawn: {type(error).__name__}: {error}"))
+            message = f"'{name}' could not be drawn: {type(error).__name__}: {error}"
+            failed.append(Finding("figures", "note", message))
             continue
         if figure is not None:
-            drawn[name] = figure
-    return drawn, failed
+            figures[name] = figure
+    return figures, failed
 
 
-def overview(subject: Subject) -> "Figure":
-    """Every channel of all runs, over time since the start of each."""
-    data = subject.data
-    names = (*data.output_names, *data.input_names)
-    with matplotlib_of().rc_context(STYLE):
-        figure, axes = grid_of(len(names), 1, width=9.5, height=1.6, sharex=True)
-        runs = data.runs[:OVER]
-        for place, (axis, name) in enumerate(zip(axes, names, strict=True)):
-            for run, colour in zip(runs, _shades(len(runs)), strict=True):
-                values = run.y if place < len(data.output_names) else run.w
-                assert values is not None
-                column = values[:, place if place < len(data.output_names) else place - len(data.output_names)]
-                style: dict[str, Any] = {} if place < len(data.output_names) else {"drawstyle": "steps-post"}
-                axis.plot(run.ts - run.ts[0], column, color=colour, linewidth=1.0, **style)
-            axis.set_ylabel(math_name(name) + subject.unit(name))
-        shown = "" if len(runs) == len(data) else f" (the first {OVER})"
-        axes[0].set_title(f"{len(data)} runs{shown}, time since the start of each")
+def draw_overview(subject: Subject) -> "Figure":
+    """Draw every channel of all runs over the time since the start of each."""
+    data, channels = subject.data, subject.channels
+    with subplots(len(channels), 1, width=9.5, height=1.6, sharex=True) as (figure, axes):
+        for axis, (name, series) in zip(axes, channels.items(), strict=True):
+            style: Any = "steps-post" if name in data.input_names else "default"
+            for index, (run, values) in enumerate(zip(data.runs[:MAX_RUNS], series, strict=False)):
+                axis.plot(run.ts - run.ts[0], values, color=_colour(index), linewidth=1.0, drawstyle=style)
+            axis.set_ylabel(math_label(name) + subject.unit(name))
+        first = f" (the first {MAX_RUNS})" if len(data) > MAX_RUNS else ""
+        axes[0].set_title(f"{len(data)} runs{first}, time since the start of each")
         axes[-1].set_xlabel("time" + subject.unit("t", "time"))
     return figure
 
 
-def one_run(subject: Subject, index: int, findings: Sequence[Finding]) -> "Figure":
-    """What was measured in one run, what the physics says by itself, and where something was found."""
-    data, run = subject.data, subject.data.runs[index]
-    names = (*data.output_names, *data.input_names)
-    with matplotlib_of().rc_context(STYLE):
-        figure, axes = grid_of(len(names), 1, width=9.5, height=1.6, sharex=True)
-        for place, name in enumerate(data.output_names):
-            axis, y = axes[place], run.y[:, place]
-            _gaps(axis, run.name, findings)
-            dots = 3.0 if len(run.ts) < 400 else 1.5
-            axis.plot(run.ts, y, ".", color=INK, markersize=dots, label="measured")
-            _physics(axis, subject, index, place)
-            marked = _places(findings, run.name, name)
-            if marked:
-                at = run.ts[marked]
-                axis.plot(at, y[marked], "o", color=COLOURS[4], mfc="none", markersize=9, label="outlier")
-            absent = np.flatnonzero(np.isnan(y))
-            if len(absent):
-                where = {"transform": axis.get_xaxis_transform(), "color": COLOURS[4], "markersize": 5}
-                axis.plot(run.ts[absent], np.zeros(len(absent)), "|", label="missing", **where)
-            axis.set_ylabel(math_name(name) + subject.unit(name))
-        for place, name in enumerate(data.input_names):
-            axis = axes[len(data.output_names) + place]
-            assert run.w is not None
-            held = subject.given.cell.input_interpolation == "hold"
-            axis.plot(run.ts, run.w[:, place], color=GREY, drawstyle="steps-post" if held else "default", label="input")
-            axis.set_ylabel(math_name(name) + subject.unit(name))
+def draw_run(subject: Subject, index: int, findings: Sequence[Finding]) -> "Figure":
+    """Draw the measurements of one run, the simulated physics, and the places of findings."""
+    run = subject.data.runs[index]
+    with subplots(len(subject.channels), 1, width=9.5, height=1.6, sharex=True) as (figure, axes):
+        for axis, (name, series) in zip(axes, subject.channels.items(), strict=True):
+            axis.set_ylabel(math_label(name) + subject.unit(name))
+            if name in subject.data.output_names:
+                _draw_output(axis, subject, index, name, findings)
+                continue
+            style: Any = "steps-post" if subject.given.cell.input_interpolation == "hold" else "default"
+            axis.plot(run.ts, series[index], color=GREY, drawstyle=style, label="input")
         axes[0].set_title(f"Run {run.name}")
         axes[-1].set_xlabel("time" + subject.unit("t", "time"))
-        _legend(figure, axes)
+        entries: dict[str, Any] = {}
+        for axis in axes:
+            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+                entries.setdefault(label, handle)
+        figure.legend(list(entries.values()), list(entries), loc="outside upper right", ncols=6)
     return figure
 
 
-def invariants(subject: Subject) -> "Figure | None":
-    """Each constraint along the runs, from the measurements, relative to its scale; None where it cannot be told."""
-    if not subject.constrained:
-        return None
-    told = {row: series for row, series in measured(subject).items() if not isinstance(series, str)}
-    if not told:
-        return None
-    with matplotlib_of().rc_context(STYLE):
-        figure, axes = grid_of(len(told), 1, width=9.5, height=2.2, sharex=True)
-        for axis, (row, series) in zip(axes, told.items(), strict=True):
-            _invariant(axis, series[:OVER])
-            axis.set_ylabel(f"g{row} / scale")
-        axes[0].set_title(
-            "The constraint in the data: it should be zero, but for noise (band: two standard deviations)"
-        )
-        axes[-1].set_xlabel("time" + subject.unit("t", "time"))
-    return figure
+def _draw_output(axis: "Axes", subject: Subject, index: int, name: str, findings: Sequence[Finding]) -> None:
+    run, y = subject.data.runs[index], subject.channels[name][index]
+    for gap in _details(findings, "gaps", "gaps", run.name):
+        axis.axvspan(gap["from"], gap["to"], color=COLOURS[0], alpha=0.18, linewidth=0, label="gap")
+    axis.plot(run.ts, y, ".", color=INK, markersize=3.0 if len(run.ts) < 400 else 1.5, label="measured")
+    _draw_physics(axis, subject, index, name)
+    outliers = [each["sample"] for each in _details(findings, "outliers", "places", run.name) if each["output"] == name]
+    if outliers:
+        axis.plot(run.ts[outliers], y[outliers], "o", color=COLOURS[4], mfc="none", markersize=9, label="outlier")
+    missing = run.ts[np.isnan(y)]
+    if len(missing):
+        place: dict[str, Any] = {"transform": axis.get_xaxis_transform(), "color": COLOURS[4], "markersize": 5}
+        axis.plot(missing, np.zeros(len(missing)), "|", label="missing", **place)
 
 
-def _invariant(axis: "Axes", series: Sequence[Measured]) -> None:
-    for each, colour in zip(series, _shades(len(series)), strict=True):
-        axis.plot(each.ts - each.ts[0], each.g / each.scale, color=colour, linewidth=1.0)
-    noise = float(np.nanmedian([each.noise / each.scale for each in series]))
-    if np.isfinite(noise):
-        axis.axhspan(-2 * noise, 2 * noise, color=GREY, alpha=0.2, linewidth=0)
-    axis.axhline(0, color=GREY, linewidth=0.8)
-
-
-def _physics(axis: "Axes", subject: Subject, index: int, place: int) -> None:
-    """The physics by itself, within reach of what was measured."""
+def _draw_physics(axis: "Axes", subject: Subject, index: int, name: str) -> None:
+    """The simulated physics, near the range of the measurements."""
     try:
-        _, ys = subject.rolled
+        _, ys = subject.simulated
     except BlockedError:
         return
-    run = subject.data.runs[index]
-    measured_y = run.y[:, place]
-    low, high = np.nanmin(measured_y), np.nanmax(measured_y)
-    room = (high - low) or 1.0
-    values = ys[index, : len(run.ts), place]
-    inside = np.where((values > low - room) & (values < high + room), values, np.nan)
+    run, y = subject.data.runs[index], subject.channels[name][index]
+    low, high = np.nanmin(y), np.nanmax(y)
+    margin = (high - low) or 1.0
+    values = ys[index, : len(run.ts), subject.data.output_names.index(name)]
+    inside = np.where((values > low - margin) & (values < high + margin), values, np.nan)
     axis.plot(run.ts, inside, color=COLOURS[1], linewidth=1.2, label="physics alone", zorder=1)
 
 
-def _gaps(axis: "Axes", run: str, findings: Sequence[Finding]) -> None:
-    for finding in findings:
-        for gap in finding.detail.get("gaps", ()) if finding.kind == "gaps" else ():
-            if gap["run"] == run:
-                axis.axvspan(gap["from"], gap["to"], color=COLOURS[0], alpha=0.18, linewidth=0, label="gap")
+def draw_constraints(subject: Subject) -> "Figure | None":
+    """Draw each measured constraint along the runs relative to its scale; None if there is none."""
+    if not subject.constrained:
+        return None
+    known = {row: series for row, series in measured_constraints(subject).items() if not isinstance(series, str)}
+    if not known:
+        return None
+    with subplots(len(known), 1, width=9.5, height=2.2, sharex=True) as (figure, axes):
+        for axis, (row, series) in zip(axes, known.items(), strict=True):
+            for index, each in enumerate(series[:MAX_RUNS]):
+                axis.plot(each.ts - each.ts[0], each.g / each.scale, color=_colour(index), linewidth=1.0)
+            noise = float(np.nanmedian([each.noise / each.scale for each in series[:MAX_RUNS]]))
+            if np.isfinite(noise):
+                axis.axhspan(-2 * noise, 2 * noise, color=GREY, alpha=0.2, linewidth=0)
+            axis.axhline(0, color=GREY, linewidth=0.8)
+            axis.set_ylabel(f"g{row} / scale")
+        axes[0].set_title("The constraint in the data: zero except for noise (band: two standard deviations)")
+        axes[-1].set_xlabel("time" + subject.unit("t", "time"))
+    return figure
 
 
-def _places(findings: Sequence[Finding], run: str, output: str) -> list[int]:
-    return [
-        place["sample"]
-        for finding in findings
-        if finding.kind == "outliers"
-        for place in finding.detail.get("places", ())
-        if place["run"] == run and place["output"] == output
-    ]
+def _details(findings: Sequence[Finding], kind: str, key: str, run: str) -> list[dict[str, Any]]:
+    """The entries of one run in the details of the findings of one kind."""
+    found = [each for finding in findings if finding.kind == kind for each in finding.detail.get(key, ())]
+    return [each for each in found if each["run"] == run]
 
 
-def _shades(count: int) -> list[str]:
-    return [COLOURS[index % len(COLOURS)] for index in range(count)]
-
-
-def _legend(figure: "Figure", axes: "Sequence[Axes]") -> None:
-    found: dict[str, Any] = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    figure.legend(list(found.values()), list(found), loc="outside upper right", ncols=6)
+def _colour(index: int) -> str:
+    return COLOURS[index % len(COLOURS)]

@@ -1,4 +1,4 @@
-"""The constraint at the states where it will be used: the initial states, and the rank of its Jacobian."""
+"""Checks of the constraint at the states where it is used: initial states, and the rank of its Jacobian."""
 
 import equinox as eqx
 import jax
@@ -6,121 +6,133 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from twinfold.check._finding import Finding, Severity, listing
-from twinfold.check._subject import Subject
+from twinfold.check._finding import Finding, Severity, join_names
+from twinfold.check._subject import StateSamples, Subject
 from twinfold.model import Twin
 from twinfold.numerics import NoProjection
 from twinfold.numerics._constraint import inequality_rows, sides, value_and_jacobian
 
-FAR = 0.01  # relative violation of an initial state: more is worth a warning
-DEPENDENT = 1e-8  # singular value, of rows of length one, below which rows depend on each other
-ILL = 1e6  # condition number from which on digits are lost that one would like to keep
+MAX_VIOLATION = 0.01  # relative, of an initial state
+MIN_SINGULAR_VALUE = 1e-8  # of rows of length one, below which they are linearly dependent
+MAX_CONDITION = 1e6  # condition number above which too many digits are lost
 
 
-def initial(subject: Subject) -> list[Finding]:
-    """How far each run's first state is from the manifold, relative."""
-    trajectory, _ = subject.rolled
+def check_initial_states(subject: Subject) -> list[Finding]:
+    """The relative distance of the first state of each run from the manifold."""
+    trajectory, _ = subject.simulated
     if not subject.constrained:
         return [Finding("constraint", "ok", "There is no constraint.")]
     found = []
     if isinstance(subject.given.projection, NoProjection):
-        words = "There is a constraint but no projection: it is measured, and held only as far as the loss asks for it."
-        found.append(Finding("constraint", "note", words))
+        message = "There is a constraint but no projection: it is enforced only as far as the loss penalises it."
+        found.append(Finding("constraint", "note", message))
     relative = np.asarray(trajectory.initial_violation) / np.maximum(trajectory.scale, np.finfo(np.float64).tiny)
     worst = relative.max(axis=1)
     run = int(np.argmax(np.where(np.isfinite(worst), worst, np.inf)))
     detail = {"relative": dict(zip(subject.data.names, worst.tolist(), strict=True))}
     rows = [f"g{row}" for row in np.flatnonzero(~(relative[run] <= np.sqrt(np.finfo(float).eps)))]
     if not rows:
-        words = "Every initial state is on the manifold."
-        return [*found, Finding("initial", "ok", words, detail)]
+        return [*found, Finding("initial", "ok", "Every initial state is on the manifold.", detail)]
     severity: Severity = "note"
-    if not worst[run] <= FAR:
-        severity = "warning" if worst[run] <= 10 * FAR else "problem"
-    words = (
+    if not worst[run] <= MAX_VIOLATION:
+        severity = "warning" if worst[run] <= 10 * MAX_VIOLATION else "problem"
+    message = (
         f"{int(np.sum(~(worst <= 1e-8)))} of {len(worst)} initial states are off the manifold, that of run "
-        f"'{subject.data.names[run]}' farthest: {listing(rows)} by {worst[run]:.3g} of its scale. A projection moves "
+        f"'{subject.data.names[run]}' most: {join_names(rows)} by {worst[run]:.3g} of its scale. A projection moves "
         "them onto it before the first step."
     )
     if severity != "note":
-        words += " That is more than rounding or good sensors explain: correct x0, or the constraint."
-    return [*found, Finding("initial", severity, words, detail)]
+        message += " This is more than rounding or good sensors explain: correct x0, or the constraint."
+    return [*found, Finding("initial", severity, message, detail)]
 
 
-def rank(subject: Subject) -> list[Finding]:
-    """Whether the constraints depend on each other, everywhere or somewhere, and how well they are told apart."""
+def check_rank(subject: Subject) -> list[Finding]:
+    """Whether constraints are linearly dependent, everywhere or at some states, and their condition number."""
     if not subject.constrained:
         return []
-    along, names = subject.along, subject.data.names
-    equations, g = equation_rows(subject), jacobians(subject)
-    g = g[:, equations]
+    samples, names = subject.samples, subject.data.names
+    equations = equation_rows(subject)
     if not len(equations):
         return []
-    size = np.sqrt(np.mean(along.x**2, axis=0))
-    scaled = g * np.where(size > 0, size, 1.0)
+    size = np.sqrt(np.mean(samples.x**2, axis=0))
+    scaled = constraint_jacobians(subject)[0][:, equations] * np.where(size > 0, size, 1.0)
     finite = np.isfinite(scaled).all(axis=(1, 2))
     if not finite.all():
         at = int(np.argmin(finite))
-        words = f"The constraint cannot be differentiated at t = {along.t[at]:.6g} of run '{names[along.run[at]]}'."
-        return [Finding("rank", "problem", words, {"t": float(along.t[at])})]
+        message = (
+            f"The derivative of the constraint is not finite at {samples.describe(at, names)}: rewrite the constraint "
+            "so that it is smooth there."
+        )
+        return [Finding("rank", "problem", message, {"t": float(samples.t[at])})]
     lengths = np.linalg.norm(scaled, axis=2, keepdims=True)
-    # A row of length zero stays zero: it is a singular point by itself.
+    # A row of zeros stays zero: a singular point by itself.
     unit = scaled / np.where(lengths > 0, lengths, 1.0)
-    left, strength, _ = np.linalg.svd(unit, full_matrices=False)
-    ranks = (strength > DEPENDENT * max(unit.shape[1:])).sum(axis=1)
-    m, best = len(equations), int(ranks.max())
-    detail = {"constraints": m, "rank": [int(ranks.min()), best], "states": len(ranks)}
+    left, singular_values, _ = np.linalg.svd(unit, full_matrices=False)
+    ranks = (singular_values > MIN_SINGULAR_VALUE * max(unit.shape[1:])).sum(axis=1)
+    m, full = len(equations), int(ranks.max())
+    detail = {"constraints": m, "rank": [int(ranks.min()), full], "states": len(ranks)}
     found = []
-    if best < m:
-        # The combination of rows that vanishes is the left singular vector.
-        at = int(np.argmax(ranks))
-        involved = [f"g{equations[row]}" for row in np.flatnonzero(np.abs(left[at][:, best:]).max(axis=1) > 1e-6)]
-        words = (
-            f"{m - best} of {m} constraints depend on the others all along the data (among {listing(involved)}): the "
-            "same one twice, a multiple, or a sum. They add nothing but cost: take them out."
+    if full < m:
+        found.append(_describe_redundancy(equations, left[int(np.argmax(ranks))], full, detail))
+    singular = np.flatnonzero(ranks < full)
+    if len(singular):
+        at = int(singular[0])
+        message = (
+            f"The Jacobian of the constraint loses rank at {len(singular)} of {len(ranks)} states, first at "
+            f"{samples.describe(at, names)}: at a singular point a projection has no direction. Rewrite the "
+            "constraint, or keep the data away from there."
         )
-        found.append(Finding("rank", "warning", words, detail | {"redundant": m - best, "among": involved}))
-    lower = np.flatnonzero(ranks < best)
-    if len(lower):
-        at = int(lower[0])
-        words = (
-            f"The constraint Jacobian loses rank at {len(lower)} of {len(ranks)} states, first at t = "
-            f"{along.t[at]:.6g} of run '{names[along.run[at]]}': a singular point, where a projection has no direction."
-        )
-        found.append(Finding("rank", "problem", words, detail | {"t": float(along.t[at])}))
-    conditions = strength[:, 0] / np.maximum(strength[:, max(best - 1, 0)], np.finfo(np.float64).tiny)
-    worst = float(conditions[ranks == best].max())
-    where = "in the data" if along.from_data else "along the physics' own trajectory (the state is not observed)"
-    if worst > ILL:
-        words = f"The constraints can hardly be told apart {where}: condition number {worst:.2g}."
-        found.append(Finding("conditioning", "warning", words, {"condition": worst}))
+        found.append(Finding("rank", "problem", message, detail | {"t": float(samples.t[at])}))
+    conditions = singular_values[:, 0] / np.maximum(singular_values[:, max(full - 1, 0)], np.finfo(np.float64).tiny)
+    worst = float(conditions[ranks == full].max())
+    where = _describe_origin(samples)
+    if worst > MAX_CONDITION:
+        message = f"The constraints are almost dependent {where}: condition number {worst:.2g}. Remove or rescale one."
+        found.append(Finding("conditioning", "warning", message, {"condition": worst}))
     elif not found:
-        words = f"{m} constraint{'s' if m > 1 else ''}, of full rank at {len(ranks)} states {where}; "
-        found.append(Finding("rank", "ok", words + f"condition number {worst:.3g}.", detail | {"condition": worst}))
+        message = f"{m} constraint{'s' if m > 1 else ''}, of full rank at {len(ranks)} states {where}; "
+        found.append(Finding("rank", "ok", message + f"condition number {worst:.3g}.", detail | {"condition": worst}))
     return found
 
 
+def _describe_origin(samples: StateSamples) -> str:
+    return "in the data" if samples.measured else "along the simulated physics (the state is not observed)"
+
+
+def _describe_redundancy(equations: np.ndarray, left: np.ndarray, rank: int, detail: dict) -> Finding:
+    """Name the rows in a combination that vanishes; `left` holds the left singular vectors."""
+    m = len(equations)
+    involved = [f"g{equations[row]}" for row in np.flatnonzero(np.abs(left[:, rank:]).max(axis=1) > 1e-6)]
+    message = (
+        f"{m - rank} of {m} constraints depend on the others at all states (among {join_names(involved)}): duplicates, "
+        "multiples or sums. They only add cost: remove them."
+    )
+    return Finding("rank", "warning", message, detail | {"redundant": m - rank, "among": involved})
+
+
 def equation_rows(subject: Subject) -> np.ndarray:
-    """The indices of the constraints that are equations, not bounds."""
-    along, twin = subject.along, subject.twin
-    p = twin.parameters(subject.batch.run[along.run[0]])
-    bounds = inequality_rows(twin.constraint, jnp.asarray(along.t[0]), jnp.asarray(along.x[0]), p)
+    """Return the indices of the constraints that are equations, not bounds."""
+    samples, twin = subject.samples, subject.physics
+    p = twin.parameters(subject.batch.run[samples.run[0]])
+    bounds = inequality_rows(twin.constraint, jnp.asarray(samples.t[0]), jnp.asarray(samples.x[0]), p)
     return np.flatnonzero(~np.array(bounds, bool))
 
 
-def jacobians(subject: Subject) -> np.ndarray:
-    """dg/dx at the states along the data, [K, m, n]."""
-    along = subject.along
-    run = subject.batch.run[jnp.asarray(along.run)]
-    return np.asarray(
-        _jacobians(subject.twin, run, jnp.asarray(along.t), jnp.asarray(along.x), jnp.asarray(along.level))
-    )
+def constraint_jacobians(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
+    """Return dg/dx and dlevel/dx at the states along the data, [K, m, n]."""
+    samples = subject.samples
+    run = subject.batch.run[jnp.asarray(samples.run)]
+    at = (jnp.asarray(part) for part in (samples.t, samples.x, samples.level))
+    g, level = _jacobians(subject.physics, run, *at)
+    return np.asarray(g), np.asarray(level)
 
 
 @eqx.filter_jit
-def _jacobians(twin: Twin, run: Array, t: Array, x: Array, level: Array) -> Array:
-    def at(run: Array, t: Array, x: Array, level: Array) -> Array:
+def _jacobians(twin: Twin, run: Array, t: Array, x: Array, level: Array) -> tuple[Array, Array]:
+    def at(run: Array, t: Array, x: Array, level: Array) -> tuple[Array, Array]:
+        p = twin.parameters(run)
         # Inside a bound its residual is zero; its side is not.
-        return value_and_jacobian(lambda x: sides(twin.constraint, t, x, twin.parameters(run), level)[0], x)[1]
+        _, g = value_and_jacobian(lambda x: sides(twin.constraint, t, x, p, level)[0], x)
+        return g, jax.jacfwd(lambda x: twin.constraint.level(t, x, p))(x)
 
     return jax.vmap(at)(run, t, x, level)

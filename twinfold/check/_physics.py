@@ -1,4 +1,4 @@
-"""Does the physics run along the data, learned parts at zero, and are its steps short enough?"""
+"""Checks of the physics along the data, with learned parts at zero: does it run, and is its step short enough?"""
 
 import traceback
 import warnings
@@ -11,49 +11,49 @@ import numpy as np
 from jaxtyping import Array
 
 from twinfold._core import RESULTS
-from twinfold.check._finding import Finding, listing
+from twinfold.check._finding import Finding, join_names
 from twinfold.check._subject import BlockedError, Subject, with_last_layers
 from twinfold.model import BlackBox, Network, Twin
 from twinfold.model._learned.base import learned_parts
-from twinfold.numerics._stiffness import unstable_step
+from twinfold.numerics._stability import stability_problem
 
-SIZES = 1e4  # ratio of the sizes of states beyond which one should say something
+MAX_SIZE_RATIO = 1e4  # of the states, above which a projection needs a metric
 
 
-def runs(subject: Subject) -> list[Finding]:
-    """Which run fails when and why, and how much of the outputs the physics explains by itself."""
+def check_simulation(subject: Subject) -> list[Finding]:
+    """Which runs fail, when and why; and the share of the outputs' variance that the physics explains alone."""
     try:
-        trajectory, ys = subject.rolled
+        trajectory, ys = subject.simulated
     except BlockedError as error:
-        words = f"The twin does not run on these data{_where(error.__cause__)}: {error}"
-        return [Finding("physics", "problem", words, {"error": type(error.__cause__).__name__})]
-    found = [*_names_fit(subject), *_words_about_parts(subject)]
+        message = f"The twin does not run on these data{_source_of(error.__cause__)}: {error}"
+        return [Finding("physics", "problem", message, {"error": type(error.__cause__).__name__})]
+    found = [*_check_state_names(subject), *_describe_learned_parts(subject)]
     length, ts = np.asarray(subject.batch.length), np.asarray(subject.batch.ts)
     failed = []
     for index, name in enumerate(subject.data.names):
-        stop = int(subject.succeeded[index])
+        stop = int(subject.valid_samples[index])
         if stop < length[index]:
             code = jax.tree.map(lambda leaf, at=(index, stop): jnp.asarray(leaf)[at], trajectory.result)
-            why = RESULTS[code] or "The output is not finite."
-            failed.append({"run": name, "t": float(ts[index, stop]), "sample": stop, "why": why})
+            reason = RESULTS[code] or "The output is not finite."
+            failed.append({"run": name, "t": float(ts[index, stop]), "sample": stop, "reason": reason})
     if failed:
         named = [f"run '{each['run']}' at t = {each['t']:.6g}" for each in failed]
-        words = f"The physics, its learned parts at zero, fails in {len(failed)} of {len(length)} runs: "
-        words += f"{listing(named)}. {failed[0]['why']}"
-        found.append(Finding("physics", "problem", words, {"failed": failed}))
-        return found
-    explained = _explained(subject, ys)
-    said = [f"{name} {share:.0%}" for name, share in explained.items()]
-    words = (
-        f"The physics, its learned parts at zero, runs through all {len(length)} runs. Of the variation of the outputs "
-        f"it explains by itself: {listing(said, 12)}."
+        message = (
+            f"The physics (learned parts at zero) fails in {len(failed)} of {len(length)} runs: {join_names(named)}. "
+            f"{failed[0]['reason']}"
+        )
+        return [*found, Finding("physics", "problem", message, {"failed": failed})]
+    explained = _explained_variance(subject, ys)
+    shares = [f"{name} {share:.0%}" for name, share in explained.items()]
+    message = (
+        f"The physics (learned parts at zero) completes all {len(length)} runs. Variance explained by the physics "
+        f"alone: {join_names(shares, 12)}."
     )
-    found.append(Finding("physics", "ok", words, {"explained": explained}))
-    return found
+    return [*found, Finding("physics", "ok", message, {"explained": explained})]
 
 
-def _where(error: BaseException | None) -> str:
-    """The line outside this package that an error comes from, where it is none of our own messages."""
+def _source_of(error: BaseException | None) -> str:
+    """The line of user code that raised an error; nothing for the messages of this package."""
     if error is None or isinstance(error, ValueError):
         return ""
     package, installed = str(Path(__file__).parents[1]), ("site-packages", "dist-packages")
@@ -66,101 +66,110 @@ def _where(error: BaseException | None) -> str:
     return f" ({name} in {Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else f" ({name})"
 
 
-def _explained(subject: Subject, ys: np.ndarray) -> dict[str, float]:
-    """1 - (mean squared error / variance) of each output; 0 where it is worse than the mean."""
+def _explained_variance(subject: Subject, ys: np.ndarray) -> dict[str, float]:
+    """1 - (mean squared error / variance) of each output; 0 if it is worse than the mean."""
     mask, y = np.asarray(subject.batch.mask), np.asarray(subject.batch.y)
     error = np.sqrt(np.nanmean(np.where(mask, ys - y, np.nan) ** 2, axis=(0, 1)))
     share = np.maximum(1 - (error / subject.spread) ** 2, 0.0)
     return dict(zip(subject.data.output_names, share.tolist(), strict=True))
 
 
-def _names_fit(subject: Subject) -> list[Finding]:
-    if subject.states is None or len(subject.states) == subject.count:
+def _check_state_names(subject: Subject) -> list[Finding]:
+    if subject.states is None or len(subject.states) == subject.state_count:
         return []
-    words = f"states: {len(subject.states)} names ({listing(subject.states)}) for {subject.count} states."
-    return [Finding("shapes", "problem", words, {"states": subject.count})]
+    message = (
+        f"states: {len(subject.states)} names ({join_names(subject.states)}) for {subject.state_count} states; give "
+        "one for each."
+    )
+    return [Finding("shapes", "problem", message, {"states": subject.state_count})]
 
 
-def _words_about_parts(subject: Subject) -> list[Finding]:
-    """What "at zero" means where a learned part is not a network, or is all there is."""
-    parts = learned_parts(subject.twin)
-    loose = [type(part).__name__ for part in parts if not _networks(part)]
+def _describe_learned_parts(subject: Subject) -> list[Finding]:
+    """What "at zero" means if a learned part is not a network, or if the field is learned entirely."""
+    without_network = [
+        type(part).__name__
+        for part in learned_parts(subject.physics)
+        if not any(isinstance(node, Network) for node in jax.tree.leaves(part, is_leaf=_is_network))
+    ]
     found = []
     if isinstance(subject.given.field, BlackBox):
-        found.append(Finding("physics", "note", "The field is learned altogether: there is no physics to be tried."))
-    if loose:
-        words = f"{listing(loose)}: a learned part without a network; it is tried as it starts, not at zero."
-        found.append(Finding("physics", "note", words))
+        found.append(Finding("physics", "note", "The field is learned entirely: there is no physics to check."))
+    if without_network:
+        message = (
+            f"{join_names(without_network)}: a learned part without a network is checked at its start, not at zero."
+        )
+        found.append(Finding("physics", "note", message))
     return found
 
 
-def _networks(part: object) -> bool:
-    nodes = jax.tree.leaves(part, is_leaf=lambda node: isinstance(node, Network))
-    return any(isinstance(node, Network) for node in nodes)
+def _is_network(node: object) -> bool:
+    return isinstance(node, Network)
 
 
-def stability(subject: Subject) -> list[Finding]:
+def check_stability(subject: Subject) -> list[Finding]:
     """Whether the explicit step is short enough for the fastest decay, at states along the data."""
-    along, twin, data = subject.along, subject.twin, subject.data
+    samples, twin, data = subject.samples, subject.physics, subject.data
     longest = [float(np.diff(run.ts).max()) for run in data.runs]
-    near: str | None = None
-    for at, run in enumerate(along.run):
+    warning: str | None = None
+    for index, run in enumerate(samples.run):
         p = twin.parameters(subject.batch.run[run])
-        x, w = jnp.asarray(along.x[at]), None if along.w is None else jnp.asarray(along.w[at])
-        t, level = jnp.asarray(along.t[at]), jnp.asarray(along.level[at])
-        where = f"at t = {along.t[at]:.6g} of run '{data.names[run]}'"
-        with warnings.catch_warnings(record=True) as said:
+        x, w = jnp.asarray(samples.x[index]), None if samples.w is None else jnp.asarray(samples.w[index])
+        t, level = jnp.asarray(samples.t[index]), jnp.asarray(samples.level[index])
+        where = f"at {samples.describe(index, data.names)}"
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            wrong = unstable_step(twin.cell, t, x, w, p, level, longest[run], where=where)
-        if wrong is not None:
-            return [Finding("stability", "problem", wrong, {"run": data.names[run], "t": float(along.t[at])})]
-        near = near or next((str(each.message) for each in said), None)
-    if near is not None:
-        return [Finding("stability", "warning", near)]
-    return [Finding("stability", "ok", f"The step is stable at {len(along.t)} states along the data.")]
+            problem = stability_problem(twin.cell, t, x, w, p, level, longest[run], where=where)
+        if problem is not None:
+            detail = {"run": data.names[run], "t": float(samples.t[index])}
+            return [Finding("stability", "problem", problem, detail)]
+        warning = warning or next((str(each.message) for each in caught), None)
+    if warning is not None:
+        return [Finding("stability", "warning", warning)]
+    return [Finding("stability", "ok", f"The step is stable at {len(samples.t)} states along the data.")]
 
 
-def inputs(subject: Subject) -> list[Finding]:
-    """Inputs that nothing in the twin looks at."""
-    along, names = subject.along, subject.data.input_names
-    if not names or along.w is None:
+def check_inputs(subject: Subject) -> list[Finding]:
+    """Inputs that nothing in the twin depends on."""
+    samples, names = subject.samples, subject.data.input_names
+    if not names or samples.w is None:
         return []
     rng = np.random.default_rng(subject.seed)
-    stirred = with_last_layers(subject.drawn, lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype))
-    slopes = np.zeros(len(names))
-    for at in range(0, len(along.t), 6):
-        slopes += np.nan_to_num(np.asarray(_input_slopes(stirred, subject, at)))
-    unused = [name for name, slope in zip(names, slopes, strict=True) if slope == 0]
+    # Networks start at zero: random last layers show which inputs they take.
+    twin = with_last_layers(subject.initialised, lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype))
+    effect = np.zeros(len(names))
+    for index in range(0, len(samples.t), 6):
+        p = twin.parameters(subject.batch.run[samples.run[index]])
+        at = (jnp.asarray(part[index]) for part in (samples.t, samples.x, samples.w, samples.level))
+        effect += np.nan_to_num(np.asarray(_input_effect(twin, p, *at)))
+    unused = [name for name, size in zip(names, effect, strict=True) if size == 0]
     if unused:
-        words = f"Nothing in the twin looks at the input {listing(unused)}: neither the physics nor a learned part."
-        return [Finding("inputs", "warning", words, {"unused": unused})]
+        message = (
+            f"Nothing in the twin depends on the input {join_names(unused)}, neither the physics nor a learned part: "
+            "use it, or remove it from the inputs."
+        )
+        return [Finding("inputs", "warning", message, {"unused": unused})]
     return [Finding("inputs", "ok", "The twin uses every input.")]
 
 
-def _input_slopes(twin: Twin, subject: Subject, at: int) -> Array:
-    along = subject.along
-    assert along.w is not None
-    p = twin.parameters(subject.batch.run[along.run[at]])
-    return _slopes(twin, p, *(jnp.asarray(part[at]) for part in (along.t, along.x, along.w, along.level)))
-
-
 @eqx.filter_jit
-def _slopes(twin: Twin, p: dict, t: Array, x: Array, w: Array, level: Array) -> Array:
-    def seen(w: Array) -> Array:
+def _input_effect(twin: Twin, p: dict, t: Array, x: Array, w: Array, level: Array) -> Array:
+    """The summed derivatives of field and outputs with respect to each input."""
+
+    def respond(w: Array) -> Array:
         return jnp.concatenate([twin.cell.rate(t, x, w, p, level), twin.outputs(t, x, w, p)])
 
-    return jnp.sum(jnp.abs(jax.jacfwd(seen)(w)), axis=0)
+    return jnp.sum(jnp.abs(jax.jacfwd(respond)(w)), axis=0)
 
 
-def sizes(subject: Subject) -> list[Finding]:
-    """States of very different size: a nearest point in such units moves the large ones only."""
-    x = np.sqrt(np.mean(subject.along.x**2, axis=0))
+def check_state_sizes(subject: Subject) -> list[Finding]:
+    """States of very different size: the nearest point is then determined by the large ones."""
+    x = np.sqrt(np.mean(subject.samples.x**2, axis=0))
     large, small = int(np.argmax(x)), int(np.argmin(np.where(x > 0, x, np.inf)))
-    if not x[large] > SIZES * x[small] or not subject.constrained:
+    if not x[large] > MAX_SIZE_RATIO * x[small] or not subject.constrained:
         return []
     names = subject.state_names
-    words = (
+    message = (
         f"{names[large]} is {x[large] / x[small]:.1g} times as large as {names[small]}: a projection to the nearest "
-        "state moves the small ones as far as the large ones; give it a metric (Newton(metric=...))."
+        "state moves both by similar amounts. Give it a metric (Newton(metric=...))."
     )
-    return [Finding("sizes", "note", words, {"sizes": dict(zip(names, x.tolist(), strict=True))})]
+    return [Finding("sizes", "note", message, {"sizes": dict(zip(names, x.tolist(), strict=True))})]

@@ -1,39 +1,36 @@
-"""The sensitivities of the measured outputs in all that is to be estimated, before any training.
+"""The sensitivities of the outputs to everything that is to be estimated, before any training.
 
     J = d (predicted outputs) / d (raw parameters, last layers of the networks)    at the first guess, networks at zero
 
-A last layer is where a network at zero differs from one that is not: its bias adds a constant to one residual output,
-its weights add smooth functions of what the network sees.
+A network at zero differs from others only in its last layer: the bias adds a constant to one residual output, the
+weights add smooth functions of the network's inputs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
 
-from twinfold.check._subject import Subject, subject_of
+from twinfold.check._subject import Subject, spaced_indices
+from twinfold.data._rows import batch_with_run_indices
 from twinfold.model import MLP, Network, Unknown
-from twinfold.train import Loss
+from twinfold.train import Loss, TrainingProblem
 from twinfold.train._estimate import Estimate
-from twinfold.train._objective import Objective
-from twinfold.train._prepare import batch_with_run_indices
 
-BUDGET = 4000  # samples that are looked at: more runs tell a parameter better, hardly whether it can be told at all
-WINDOW = 41  # samples of a window where the state is measured: there the physics stays near the data
-QUIET = 1e-3  # of an output's spread: noise is taken to be at least that, no model is better
+MAX_SAMPLES = 4000  # more runs sharpen an estimate, but rarely change whether there is one
+WINDOW = 41  # samples of a window from a measured state, within which the physics stays close to the data
+MIN_NOISE = 1e-3  # of an output's spread: no model is more accurate
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One number that is to be estimated.
+    """One number to be estimated.
 
     `part` is the residual output that it belongs to, "" for a parameter; `bias`: whether it is the constant of that
-    output; `size`: how large it may be beforehand; `positive`: whether it moves the logarithm of a parameter.
+    output; `size`, its prior standard deviation; `positive`: whether it is the logarithm of a parameter.
     """
 
     name: str
@@ -52,77 +49,71 @@ class Sensitivities:
     noise: np.ndarray
 
 
-def with_few(subject: Subject, names: list[str]) -> Subject:
-    """The same with as many of these runs as the budget allows, evenly chosen."""
+def compute_sensitivities(subject: Subject, runs: list[str]) -> Sensitivities:
+    """Return J at the first guess, along windows from measured states, or along whole runs if these are not measured.
+
+    **Arguments:** `subject`; the names of the `runs` to use, of which `MAX_SAMPLES` may leave some out.
+    """
+    part = _select_runs(subject, runs)
+    twin, data = part.physics, part.data
+    complete = all(np.isfinite(run.y).all() for run in data.runs)
+    longest = max(len(run.ts) for run in data.runs)
+    windows = part.states_are_outputs and complete
+    batch = data.windows(min(WINDOW, longest)) if windows else batch_with_run_indices(twin, data)
+    scale = jnp.asarray(subject.spread, batch.y.dtype)
+    columns = _describe_columns(part)
+    params, frozen = _partition(Estimate(twin, None))
+    rate = jnp.ones(part.state_count, batch.y.dtype)
+    problem = TrainingProblem(Loss(), scale, rate, batch, None, frozen)
+    jacobian = np.asarray(eqx.filter_jit(problem.residuals_and_jacobian)(params)[1])[: batch.y.size]
+    jacobian = jacobian.reshape(-1, batch.y.shape[-1], len(columns)) * np.sqrt(int(np.asarray(batch.mask).sum()))
+    return Sensitivities(jacobian, columns, np.maximum(np.nan_to_num(subject.noise / subject.spread), MIN_NOISE))
+
+
+def _select_runs(subject: Subject, runs: list[str]) -> Subject:
+    """The same with evenly chosen runs of at most `MAX_SAMPLES` samples in total."""
     samples = np.mean([len(run.ts) for run in subject.data.runs])
-    count = int(np.clip(BUDGET / samples, 1, len(names)))
-    chosen = [names[k] for k in np.unique(np.linspace(0, len(names) - 1, count).astype(int))]
+    count = int(np.clip(MAX_SAMPLES / samples, 1, len(runs)))
+    chosen = [runs[k] for k in spaced_indices(len(runs), count)]
     if len(chosen) == len(subject.data) or subject.given.runs is not None:
         return subject
-    return subject_of(subject.given, subject.data.select(chosen), subject.states, subject.units, subject.seed)
+    return replace(subject, data=subject.data.select(chosen))
 
 
-def sensitivities(subject: Subject, names: list[str]) -> Sensitivities:
-    """J at the first guess, along windows from measured states, or along whole runs where these are not measured.
-
-    **Arguments:** `subject`; `names` of the runs to look at.
-    """
-    few = with_few(subject, names)
-    twin, data = few.twin, few.data
-    measured = few.given.observe is None and few.given.trajectory is None
-    complete = bool(np.all([np.isfinite(run.y).all() for run in data.runs]))
-    longest = max(len(run.ts) for run in data.runs)
-    batch = data.windows(min(WINDOW, longest)) if measured and complete else batch_with_run_indices(twin, data)
-    columns = _columns(few)
-    spec = eqx.tree_at(_leaves, jax.tree.map(lambda _: False, twin), [True] * len(_leaves(twin)))
-    params, fixed = eqx.partition(twin, spec)
-    v, unravel = ravel_pytree(params)
-    assert v.size == len(columns)
-    scale = jnp.asarray(subject.spread, batch.y.dtype)
-    objective = Objective(Loss(), scale, jnp.ones(few.count, batch.y.dtype))
-    jacobian = np.asarray(_jacobian(objective, unravel, fixed, v, batch))
-    measurements = int(np.asarray(batch.mask).sum())
-    jacobian = jacobian[: batch.y.size].reshape(-1, batch.y.shape[-1], v.size) * np.sqrt(measurements)
-    noise = np.maximum(np.nan_to_num(subject.noise / subject.spread), QUIET)
-    return Sensitivities(jacobian, columns, noise)
+def _partition(estimate: Estimate) -> tuple[Estimate, Estimate]:
+    """The estimate as its estimated leaves and the rest."""
+    nothing = jax.tree.map(lambda _: False, estimate)
+    leaves = _estimated_leaves(estimate)
+    return eqx.partition(estimate, eqx.tree_at(_estimated_leaves, nothing, [True] * len(leaves)))
 
 
-@eqx.filter_jit
-def _jacobian(objective: Objective, unravel: Any, fixed: Any, v: Array, batch: Any) -> Array:
-    def rebuild(v: Array) -> Estimate:
-        return Estimate(eqx.combine(unravel(v), fixed), None)
-
-    return objective.residuals_and_jacobian(rebuild, v, batch, jnp.arange(batch.size))[1]
-
-
-def _leaves(tree: Any) -> list:
-    """The raw unknowns and the last layers, in the order of the tree's own leaves."""
-    out = []
+def _estimated_leaves(tree: Any) -> list:
+    """The raw values of the unknowns, and the last layers of the networks."""
+    leaves = []
     for node in jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, Unknown | Network)):
         if isinstance(node, Unknown):
-            out.append(node.raw)
+            leaves.append(node.raw)
         elif isinstance(node, Network) and node.weights is not None:
-            out += [node.weights.layers[-1].weight, node.weights.layers[-1].bias]
-    return out
+            leaves += [node.weights.layers[-1].weight, node.weights.layers[-1].bias]
+    return leaves
 
 
-def _columns(subject: Subject) -> tuple[Column, ...]:
-    """A column for each number in `_leaves`."""
+def _describe_columns(subject: Subject) -> tuple[Column, ...]:
+    """A column for each number in `_estimated_leaves`."""
     columns: list[Column] = []
-    places = jax.tree_util.tree_flatten_with_path(
-        subject.twin, is_leaf=lambda node: isinstance(node, Unknown | MLP | Network)
+    nodes, _ = jax.tree_util.tree_flatten_with_path(
+        subject.physics, is_leaf=lambda node: isinstance(node, Unknown | MLP | Network)
     )
-    for path, node in places[0]:
+    for path, node in nodes:
         where = jax.tree_util.keystr(path)
         if isinstance(node, Unknown):
-            columns += [Column(name, positive=node.positive) for name in _names(where, node, subject)]
+            columns += [Column(name, positive=node.positive) for name in _parameter_names(where, node, subject)]
             continue
         network = node.network if isinstance(node, MLP) else node
         if not isinstance(network, Network) or network.weights is None:
             continue
-        parts, sizes = _outputs(where, node, network, subject)
-        outputs = list(zip(parts, sizes.tolist(), strict=True))
-        # All functions of a residual together are believed to be as large as the rates.
+        outputs = _residual_outputs(where, node, network, subject)
+        # The prior of a residual, the sum of all its functions, is the size of the rates.
         width = network.weights.layers[-1].weight.shape[1]
         for part, size in outputs:
             columns += [Column(f"{part} ({k})", part, size=size / np.sqrt(width)) for k in range(width)]
@@ -130,35 +121,36 @@ def _columns(subject: Subject) -> tuple[Column, ...]:
     return tuple(columns)
 
 
-def _outputs(where: str, node: Any, network: Network, subject: Subject) -> tuple[list[str], np.ndarray]:
-    """Names of a network's outputs, and how large each is believed to be."""
+def _residual_outputs(where: str, node: Any, network: Network, subject: Subject) -> list[tuple[str, float]]:
+    """The name of each output of a network, and its prior size."""
     if not isinstance(node, MLP):
         label = where.strip(".").replace(".", " ")
-        return [f"{label}[{k}]" for k in range(network.out_size)], np.ones(network.out_size)
-    adds_to = range(subject.count) if node.adds_to is None else node.adds_to
-    rates = _rates(subject)[list(adds_to)]
+        return [(f"{label}[{k}]", 1.0) for k in range(network.out_size)]
+    adds_to = list(range(subject.state_count) if node.adds_to is None else node.adds_to)
+    rates = _typical_rates(subject)[adds_to]
     if node.units is not None:
         rates = rates / np.asarray(node.units.value.output)
-    return [subject.state_names[state] for state in adds_to], rates
+    return [(subject.state_names[state], float(rate)) for state, rate in zip(adds_to, rates, strict=True)]
 
 
-def _rates(subject: Subject) -> np.ndarray:
-    """The usual size of dx/dt, along the states that are known."""
-    ts, length, source = np.asarray(subject.batch.ts), np.asarray(subject.batch.length), subject.rolled[0].xs
+def _typical_rates(subject: Subject) -> np.ndarray:
+    """The root mean square of dx/dt, along the measured or simulated states."""
+    batch, xs = subject.batch, subject.simulated[0].xs
     if subject.given.observe is None:
-        source = np.where(np.asarray(subject.batch.mask), np.asarray(subject.batch.y), np.nan)
-    slopes = [np.diff(x[:n], axis=0) / np.diff(t[:n])[:, None] for x, t, n in zip(source, ts, length, strict=True)]
+        xs = np.where(np.asarray(batch.mask), np.asarray(batch.y), np.nan)
+    rows = zip(xs, np.asarray(batch.ts), np.asarray(batch.length), strict=True)
+    slopes = [np.diff(x[:n], axis=0) / np.diff(t[:n])[:, None] for x, t, n in rows]
     size = np.sqrt(np.nanmean(np.concatenate(slopes) ** 2, axis=0))
     return np.where(size > 0, size, 1.0)
 
 
-def _names(where: str, node: Unknown, subject: Subject) -> list[str]:
-    """params['k'] is k; a vector has numbers, and what belongs to single runs their names."""
+def _parameter_names(where: str, node: Unknown, subject: Subject) -> list[str]:
+    """ "k" for .params['k'], with an index for each entry of an array and the name of its run or group."""
     label = where.replace(".params['", "").replace("']", "").strip(".").replace("['", ".").replace("[", ".").strip("]")
     owners = [""]
     if node.owner is not None:
-        distinct = list(dict.fromkeys(subject.data.groups)) if node.per_group else list(subject.data.names)
+        distinct = dict.fromkeys(subject.data.groups if node.per_group else subject.data.names)
         owners = [f" of {name}" for name in distinct]
-    shape = node.start.value.shape
-    entries = [""] if not shape else [str(list(index)) for index in np.ndindex(*shape)]
+    shape = node.guess.value.shape
+    entries = [str(list(index)) for index in np.ndindex(*shape)] if shape else [""]
     return [f"{label}{entry}{owner}" for owner in owners for entry in entries]

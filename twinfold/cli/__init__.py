@@ -1,4 +1,4 @@
-"""The command line: argument parsing only; what the commands do is in `workspace`.
+"""The command line: argument parsing only; the commands themselves are in `workspace`.
 
 Other distributions add commands through the entry point group `twinfold.commands`.
 """
@@ -9,10 +9,11 @@ from typing import Annotated
 
 import typer
 
-from twinfold.cli import _deploy, _project
+from twinfold.cli import _commands
+from twinfold.cli._plugins import add_plugin_commands
 
-# The factorisations in training are small: threads of the linear algebra library cost more than they bring, most of all
-# where the cores have other work. It reads this when it is loaded, which JAX does when it first needs it.
+# Training factorises many small matrices, where the threads of the linear algebra library cost more than they save,
+# above all on busy cores. The variable is read when JAX first loads the library.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 app = typer.Typer(
@@ -20,22 +21,20 @@ app = typer.Typer(
     help="""Grey-box digital twins that stay on their manifold.
 
     \b
-    twinfold new pendulum      a project to start from
+    twinfold new pendulum      create a project
     cd pendulum
-    twinfold check             look at system and data
-    twinfold fit               fit the twin; the same command goes on
-    twinfold report            a page about it
-    twinfold export --to fmu   and where it runs next
+    twinfold check             check system and data
+    twinfold fit               fit the twin; the same command resumes
+    twinfold report            write a report
+    twinfold export --to fmu   export it to where it runs
     """,
-    epilog="Exit codes: 0 all well; 1 done, and what came out is bad; 2 a mistake in what was given; 130 interrupted.",
+    epilog="Exit codes: 0: success; 1: completed, but a check failed; 2: wrong input; 130: interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for commands in (_project.app, _deploy.app):
-    app.add_typer(commands)
-for entry in entry_points(group="twinfold.commands"):
-    entry.load()(app)
+app.add_typer(_commands.app)
+add_plugin_commands(app, tuple(entry_points(group="twinfold.commands")))
 
 
 def _print_version(wanted: bool) -> bool:
@@ -58,5 +57,5 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the `twinfold` command."""
+    """Run the `twinfold` command."""
     app()

@@ -1,4 +1,4 @@
-"""What the commands of a workspace share: their options, and what becomes of a mistake."""
+"""What the commands of a workspace share: their options, and the reporting of errors."""
 
 import contextlib
 import os
@@ -14,67 +14,89 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from twinfold.workspace import Workspace
+    from twinfold.workspace._fit import Fitted
 
 PANEL = "Your own system"
-BAD, MISTAKE, INTERRUPTED = 1, 2, 130
+CHECK_FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130  # exit codes
 
 
-def _settings(incomplete: str) -> list[str]:
-    from twinfold.workspace import setting_names
+def _complete_setting(incomplete: str) -> list[str]:
+    from twinfold.workspace._config import setting_names
 
     return [f"{name}=" for name in setting_names() if name.startswith(incomplete)]
 
 
 Folder = Annotated[
-    Path, typer.Option("-C", "--folder", metavar="FOLDER", help="Work in this folder rather than the current one.")
+    Path, typer.Option("-C", "--folder", metavar="FOLDER", help="Use this folder instead of the current one.")
 ]
-Sets = Annotated[
+Overrides = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="A.B=VALUE",
-        help="Replace a setting of twinfold.toml; can be given again and again.",
-        autocompletion=_settings,
+        help="Replace a setting of twinfold.toml; can be repeated.",
+        autocompletion=_complete_setting,
     ),
+]
+RunFolder = Annotated[Path | None, typer.Option("--run-folder", help="Folder of the run; default: run.folder.")]
+RunParameters = Annotated[
+    str | None, typer.Option("--run", help="A run of the training data whose own parameters are used.")
 ]
 Trust = Annotated[
     bool,
-    typer.Option("--trust-changed-system", help="Run system.py though it is not the file the model was fitted with."),
+    typer.Option(
+        "--trust-changed-system", help="Run system.py even if it is not the file that the model was fitted with."
+    ),
 ]
 
 
+def renamed(old: str, new: str) -> Any:
+    """An option of an earlier version, which is refused with its new name."""
+
+    def refuse(value: str | None) -> None:
+        if value is not None:
+            raise typer.BadParameter(f"{old} is now called {new}.")
+
+    return typer.Option(old, hidden=True, callback=refuse)
+
+
 def console() -> Console:
-    """Where results are printed."""
+    """The console for results."""
     return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
 
 
-def typed() -> str:
+def typed_command() -> str:
     """The command as it was typed."""
     return shlex.join(["twinfold", *sys.argv[1:]])
 
 
-def opened(folder: Path, sets: list[str] | None, out: Path | None = None) -> "Workspace":
-    """The workspace of a command, in double precision; `out` is its run folder, relative to the current one."""
+def open_in_x64(folder: Path, overrides: list[str] | None, run_folder: Path | None = None) -> "Workspace":
+    """Open the workspace of a command in double precision; `run_folder` is relative to the current folder."""
+    import tomlkit
+
     from twinfold._core import enable_x64
     from twinfold.workspace import open_workspace
 
     enable_x64()
-    changes = [*(sets or []), *([] if out is None else [f"run.folder={_quoted(str(out.resolve()))}"])]
+    changes = list(overrides or [])
+    if run_folder is not None:
+        changes.append(f"run.folder={tomlkit.string(str(run_folder.resolve())).as_string()}")
     return open_workspace(folder, changes)
 
 
-def _quoted(text: str) -> str:
-    import json
+def open_fitted(
+    folder: Path, overrides: list[str] | None, run_folder: Path | None, trust_changed: bool
+) -> "tuple[Workspace, Fitted]":
+    """The workspace of a command, as `open_in_x64` opens it, and its fitted twin."""
+    from twinfold.workspace import load_fitted
 
-    return json.dumps(text, ensure_ascii=False)
+    workspace = open_in_x64(folder, overrides, run_folder)
+    return workspace, load_fitted(workspace, trust_changed=trust_changed)
 
 
 @contextlib.contextmanager
-def mistakes() -> Iterator[None]:
-    """Whatever goes wrong inside ends in one message on stderr and an exit code; warnings are one line each."""
-    from twinfold.io import OtherConfiguration
-    from twinfold.model import SimulationError
-    from twinfold.workspace import in_user_code
+def report_errors() -> Iterator[None]:
+    """Turn an exception into one message on stderr and an exit code, and a warning into one line."""
 
     def note(message: Any, *_: Any, **__: Any) -> None:
         typer.echo(f"Note: {message}", err=True)
@@ -89,16 +111,27 @@ def mistakes() -> Iterator[None]:
             typer.echo("Interrupted.", err=True)
             raise typer.Exit(INTERRUPTED) from None
         except Exception as error:
-            expected = isinstance(error, OtherConfiguration | ValueError | OSError | ImportError | SimulationError)
-            words = in_user_code(error)
             if os.environ.get("TWINFOLD_TRACEBACK"):
                 raise
-            if words is None and not expected:
+            from twinfold.workspace._system import locate_in_system
+
+            message = locate_in_system(error) or (str(error) if _is_expected(error) else None)
+            if message is None:
                 typer.echo(
-                    f"This should not have happened: {type(error).__name__}: {error}\n"
-                    "With TWINFOLD_TRACEBACK=1 in the environment the same command shows where.",
+                    f"Internal error: {type(error).__name__}: {error}\n"
+                    "Set TWINFOLD_TRACEBACK=1 in the environment to see where it was raised.",
                     err=True,
                 )
-                raise typer.Exit(BAD) from None
-            typer.echo(words or str(error), err=True)
-            raise typer.Exit(MISTAKE) from None
+                raise typer.Exit(CHECK_FAILED) from None
+            typer.echo(message, err=True)
+            raise typer.Exit(USAGE_ERROR) from None
+
+
+def _is_expected(error: Exception) -> bool:
+    from twinfold.io import ConfigurationMismatch
+
+    if isinstance(error, ConfigurationMismatch | ValueError | OSError | ImportError):
+        return True
+    from twinfold.model import SimulationError  # here, since it imports JAX
+
+    return isinstance(error, SimulationError)

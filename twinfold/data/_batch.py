@@ -1,32 +1,163 @@
-"""Runs, or windows cut from them, side by side in padded arrays: what a loss sees."""
+"""Batches: whole runs, or windows of them, in padded arrays. The loss and the metrics are computed from a `Batch`."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
+
+from twinfold.data._run import Run
 
 
 class Batch(eqx.Module):
-    """B windows of at most T samples.
+    """B windows of at most T samples, as `Dataset.batch` and `Dataset.windows` return them.
 
-    A window is padded by repeating its last time and input; `mask` is False there and wherever an output was not
-    measured (`y` is 0 there). `origin_*` is the first sample of the run that the window was cut from: its initial
-    state and the level of its constraint come from there (`origin_y` is NaN where it was not measured).
+    A window is padded by repeating its last time and input. `mask` is False for padding and for missing outputs
+    (`y` is 0 there). `origin_*` is the first sample of the run that contains the window; it determines the initial
+    state and the level of the constraint (`origin_y` is NaN where it is missing).
+
+    **Example:**
+
+    ```python
+    data = tw.Dataset.from_arrays(np.arange(5.0), [[0.0, 1.0, np.nan, 3.0, 4.0]])
+    batch = data.windows(3)
+    batch.size  # 2
+    batch.mask[..., 0]  # [[True, True, False], [False, True, True]]
+    ```
     """
 
     ts: Float[Array, "B T"]
     y: Float[Array, "B T k"]
     mask: Bool[Array, "B T k"]
     w: Float[Array, "B T d"] | None
-    length: Int[Array, " B"]  # samples that are not padding
+    length: Int[Array, " B"]  # samples without padding
     run: Int[Array, " B"]  # index of the run
-    is_run_start: Bool[Array, " B"]  # the window begins its run
-    previous_window: Int[Array, " B"]  # the window that it continues (its first sample is that one's last), or -1
-    x0: Float[Array, "B n"] | None  # the run's initial state, where it is given
+    is_run_start: Bool[Array, " B"]  # whether the window begins at the first sample of its run
+    previous_window: Int[Array, " B"]  # the window whose last sample is the first sample of this one, or -1
+    x0: Float[Array, "B n"] | None  # the run's initial state, if given
     origin_t: Float[Array, " B"]
     origin_y: Float[Array, "B k"]
     origin_w: Float[Array, "B d"] | None
-    shift: Float[Array, "B T m"] | None = None  # what a penalised constraint residual is added to (a multiplier)
+    shift: Float[Array, "B T m"] | None = None  # added to the penalised constraint residual (augmented Lagrangian)
 
     @property
     def size(self) -> int:
         """Number of windows."""
         return self.ts.shape[0]
+
+
+class Window(NamedTuple):
+    """The samples `start` to `stop` (exclusive) of a run."""
+
+    run: int
+    start: int
+    stop: int
+
+
+def run_windows(runs: Sequence[Run]) -> list[Window]:
+    """One window for each run."""
+    return [Window(index, 0, len(run.ts)) for index, run in enumerate(runs)]
+
+
+def cut_windows(runs: Sequence[Run], length: int, stride: int | None) -> list[Window]:
+    """Windows of `length` samples, `stride` apart, that cover every run up to its last sample.
+
+    The remainder of a run is a shorter window of at least two samples. A window without measurements is omitted unless
+    it starts its run or a later window with measurements continues it.
+    """
+    stride = length - 1 if stride is None else stride
+    longest = max(runs, key=lambda run: len(run.ts))
+    if length < 2:
+        raise ValueError(f"windows(length={length}): a window has at least two samples.")
+    if length > len(longest.ts):
+        raise ValueError(
+            f"windows(length={length}): the window is longer than every run; the longest, '{longest.name}', "
+            f"has {len(longest.ts)} samples. Give a length of {len(longest.ts)} or less."
+        )
+    if not 1 <= stride <= length:
+        raise ValueError(f"windows(stride={stride}): give 1 to {length}, the window's length; more skips samples.")
+    windows = [
+        Window(index, start, stop)
+        for index, run in enumerate(runs)
+        for start, stop in _spans(len(run.ts), length, stride)
+    ]
+    needed = [w.start == 0 or not np.isnan(runs[w.run].y[w.start : w.stop]).all() for w in windows]
+    # A window comes after the one that it continues, so one pass from the end reaches every ancestor.
+    for index, previous in reversed(list(enumerate(_previous(windows)))):
+        if needed[index] and previous >= 0:
+            needed[previous] = True
+    return [window for window, keep in zip(windows, needed, strict=True) if keep]
+
+
+def assemble(runs: Sequence[Run], windows: Sequence[Window], dtype: Any) -> Batch:
+    """The windows as one `Batch`, padded to the longest, in `dtype` (None: JAX's default float)."""
+    dtype = floating(dtype)
+    _check_distinct_times(runs, dtype)
+    inputs = [run.w for run in runs if run.w is not None]  # all runs have inputs, or none; likewise x0
+    states = [run.x0 for run in runs if run.x0 is not None]
+    length = np.array([window.stop - window.start for window in windows])
+    sample = np.arange(length.max())
+    # Padding repeats the last sample, so that its time step is zero.
+    samples = [np.minimum(window.start + sample, window.stop - 1) for window in windows]
+
+    def cut_from(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        return np.stack([arrays[window.run][rows] for window, rows in zip(windows, samples, strict=True)])
+
+    def floats(values: Any) -> Any:
+        return jnp.asarray(np.asarray(values).astype(dtype))
+
+    y = cut_from([run.y for run in runs])
+    mask = ~np.isnan(y) & (sample < length[:, None])[:, :, None]
+    return Batch(
+        ts=floats(cut_from([run.ts for run in runs])),
+        y=floats(np.where(mask, y, 0.0)),
+        mask=jnp.asarray(mask),
+        w=floats(cut_from(inputs)) if inputs else None,
+        length=jnp.asarray(length, jnp.int32),
+        run=jnp.asarray([window.run for window in windows], jnp.int32),
+        is_run_start=jnp.asarray([window.start == 0 for window in windows]),
+        previous_window=jnp.asarray(_previous(windows), jnp.int32),
+        x0=floats([states[window.run] for window in windows]) if states else None,
+        origin_t=floats([runs[window.run].ts[0] for window in windows]),
+        # NaN, not 0, for a missing value: it must never become an initial state.
+        origin_y=floats([runs[window.run].y[0] for window in windows]),
+        origin_w=floats([inputs[window.run][0] for window in windows]) if inputs else None,
+    )
+
+
+def floating(dtype: Any) -> np.dtype:
+    """The floating-point dtype that JAX uses for `dtype`: float32 for float64 unless x64 is enabled."""
+    if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"dtype={dtype!r}: give a floating-point dtype.")
+    return jnp.zeros((), dtype).dtype
+
+
+def _spans(samples: int, length: int, stride: int) -> list[tuple[int, int]]:
+    starts = list(range(0, samples - length + 1, stride))
+    spans = [(start, start + length) for start in starts]
+    if not spans:
+        return [(0, samples)]
+    if spans[-1][1] < samples:
+        # A single remaining sample is no step: the last window then starts one sample earlier.
+        spans.append((min(starts[-1] + stride, samples - 2), samples))
+    return spans
+
+
+def _previous(windows: Sequence[Window]) -> list[int]:
+    """The index of the window that each window continues, or -1."""
+    last_samples = {(window.run, window.stop - 1): index for index, window in enumerate(windows)}
+    return [last_samples.get((window.run, window.start), -1) for window in windows]
+
+
+def _check_distinct_times(runs: Sequence[Run], dtype: np.dtype) -> None:
+    for run in runs:
+        steps = np.diff(run.ts.astype(dtype))
+        if not (steps > 0).all():
+            index = int(np.argmin(steps > 0))
+            raise ValueError(
+                f"ts of run '{run.name}': samples {index} and {index + 1} ({run.ts[index]}, "
+                f"{run.ts[index + 1]}) are the same time in {dtype}. Measure time from the start of the run, or "
+                "enable float64 in JAX."
+            )

@@ -1,308 +1,109 @@
-"""From files and tables of many kinds to a data set: which column is what, in which unit, and what is one run.
+"""Load a data set from files or tables: CSV, Parquet, MATLAB, pandas, polars, xarray."""
 
-data = load_dataset("logs/*.csv", time="t", inputs=["u"], outputs=["current"], columns={"u": "U [V]"})
-"""
-
-import contextlib
-import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from twinfold.data._dataset import Dataset
-from twinfold.data._readers.frames import as_frame
-from twinfold.data._readers.join import cut_runs, join_on_time
-from twinfold.data._readers.mat import read_mat
-from twinfold.data._readers.table import Fill, check_columns, clock_of, numbers, pandas_module, read_csv
-from twinfold.io import unknown_name
-
-RUN = "run of the row"  # the column of run names in a prepared table
-NOTHING = "nothing measured"  # the output of a table that has none
-ONE = "0"  # the run of a table that is the only one
-ENDINGS = {".csv": "csv", ".csv.gz": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet", ".mat": "mat"}
-Format = Literal["auto", "csv", "parquet", "mat"]
+from twinfold.data._readers.files import Format
+from twinfold.data._readers.layout import Layout
+from twinfold.data._readers.recordings import read_runs
+from twinfold.data._readers.sources import read_tables
 
 
 def load_dataset(
     source: Any,
     *,
-    time: str = "t",
     outputs: Sequence[str],
+    time: str = "t",
     inputs: Sequence[str] = (),
     run: str = "",
     group: str = "",
     x0: Sequence[str] = (),
-    format: Format = "auto",
-    fill: Fill = "hold",
-    sort: bool = False,
-    join: bool = False,
     columns: Mapping[str, str] | None = None,
     scale: Mapping[str, float] | None = None,
     offset: Mapping[str, float] | None = None,
     missing: Sequence[float | int | str] = (),
+    fill: Literal["hold", "linear", "refuse"] = "hold",
+    sort: bool = False,
+    join: bool = False,
     gap: float | None = None,
     pieces: int | None = None,
+    format: Format = "auto",
     folder: str | os.PathLike[str] = ".",
 ) -> Dataset:
-    """A data set from files or tables.
+    """Load a data set from files or tables.
 
     **Arguments:**
 
-    - `outputs` may be empty where there is nothing but inputs, to simulate: each run then has one output, of zeros.
-    - `source`: a path or pattern, several of them, a table of pandas, polars or xarray, or a table for each run, by
-      name. Paths are CSV, Parquet or MATLAB files, relative to `folder`; `format` says which where the ending does not.
-    - `time`, `outputs`, `inputs`, `run`, `group`, `x0`, `fill`, `sort`: as for `twinfold.data.table.from_frame`.
-      Without `run`, each of several files is a run named after it.
-    - `columns`: for a name used here, the column it has in the files.
+    - `source`: a path or pattern, a list of them, a table of pandas, polars or xarray, or a table for each run by name.
+      Paths are CSV, Parquet or MATLAB files, relative to `folder`; give the `format` if the ending does not.
+    - `outputs`: the columns of outputs; an empty cell is a missing value. May be empty if the source has inputs only,
+      to simulate: each run then has one output, of zeros.
+    - `time`: the column of times: numbers (seconds), or timestamps, which become seconds since the first row of the
+      run.
+    - `inputs`: the columns of inputs.
+    - `run`: the column that names the run of a row. Default: a single table is the run "0", each of several files is a
+      run named after it.
+    - `group`: the column that names the group of a run (its machine, its cell); runs of a group share parameters.
+    - `x0`: the columns whose first row in a run is its initial state.
+    - `columns`: for a name used here, the name of its column in the source.
     - `scale`, `offset`: by name; a value becomes value * scale + offset.
-    - `missing`: values that stand for "not measured", as they are in the file.
-    - `join`: each path or pattern has other channels of the same runs, at times of its own; rows of the same run and
-      time become one. A file's run is its `run` column, or its name; one file for each pattern is one run.
-    - `gap`: cut a run where more than that many seconds lie between two rows; `pieces`: cut each into so many. The
-      pieces of a run are a group unless `group` names another.
+    - `missing`: values in the source that mark a missing value.
+    - `fill`: the value of an empty input cell: `"hold"`, the last value (before the first one, the first);
+      `"linear"`, interpolated in time; `"refuse"`, an error.
+    - `sort`: sort the rows of each run by time; if False, decreasing times are an error.
+    - `join`: each path or pattern contains other channels of the same runs, sampled at other times; rows of the same
+      run and time become one. The run of a file is its `run` column, or its name; if every pattern is one file, they
+      are one run.
+    - `gap`: cut a run wherever two rows are more than `gap` seconds apart; `pieces`: cut each run into that many. The
+      pieces of a run form a group unless `group` is given.
 
-    **Returns:** a `Dataset`. **Raises:** `ValueError` that names the file, the column and the row; `FileNotFoundError`.
+    **Returns:** a `Dataset`.
+
+    **Raises:** `ValueError` that names the file, the column and the row (counted from 0, without the header);
+    `FileNotFoundError`.
+
+    **Example:**
+
+    ```python
+    import pandas as pd
+
+    log = pd.DataFrame({"t": [0, 500, 1000], "U [V]": [12.0, 12.0, 6.0], "I [mA]": [0.0, 950.0, -999.0]})
+    data = tw.load_dataset(
+        log,
+        inputs=["voltage"],
+        outputs=["current"],
+        columns={"voltage": "U [V]", "current": "I [mA]"},
+        scale={"t": 1e-3, "current": 1e-3},
+        missing=[-999],
+    )
+    data.runs[0].y[:, 0]  # [0., 0.95, nan]
+    ```
     """
-    meaning = Meaning(time, tuple(outputs), tuple(inputs), run, group, tuple(x0), dict(columns or {}))
-    units = Units(dict(scale or {}), dict(offset or {}), tuple(missing))
-    units.check(meaning)
-    tables = _tables(source, Path(folder), format, meaning, several=join)
-    prepared = [_prepared(table, meaning, units, partial=join) for table in tables]
-    if join:
-        prepared = [_Table("", "", join_on_time([each.frame for each in prepared], time=time, run=RUN, sort=sort))]
-    elif _runs_in_several(prepared):
-        prepared = [_Table("", "", pandas_module().concat([each.frame for each in prepared], ignore_index=True))]
-    parts = [_dataset(table, meaning, fill=fill, sort=sort, gap=gap, pieces=pieces) for table in prepared]
-    return Dataset(tuple(run for part in parts for run in part.runs), parts[0].output_names, parts[0].input_names)
+    layout = Layout(
+        outputs=outputs,
+        time=time,
+        inputs=inputs,
+        run=run,
+        group=group,
+        x0=x0,
+        columns=columns or {},
+        scale=scale or {},
+        offset=offset or {},
+        missing=missing,
+        fill=fill,
+        sort=sort,
+        join=join,
+        gap=gap,
+        pieces=pieces,
+    )
+    runs = read_runs(source, layout, format=format, folder=Path(folder))
+    return Dataset(runs, layout.output_names, tuple(inputs))
 
 
 def columns_of(source: Any, *, time: str, format: Format = "auto", folder: str | os.PathLike[str] = ".") -> set[str]:
-    """The columns that every file or table of a source has."""
-    tables = _tables(source, Path(folder), format, Meaning(time, (), (), "", "", (), {}), several=False)
+    """The columns that every table of a source has."""
+    tables = read_tables(source, time=time, format=format, folder=Path(folder))
     return set.intersection(*({str(column) for column in table.frame.columns} for table in tables))
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """What the columns are: the names that the twin uses, and what the files call them."""
-
-    time: str
-    outputs: tuple[str, ...]
-    inputs: tuple[str, ...]
-    run: str
-    group: str
-    x0: tuple[str, ...]
-    columns: dict[str, str]
-
-    @property
-    def numeric(self) -> dict[str, str]:
-        """The columns of numbers, each with the argument that names it."""
-        return {
-            name: argument
-            for argument in ("x0", "inputs", "outputs")
-            for name in dict.fromkeys(getattr(self, argument))
-        }
-
-    def column(self, name: str) -> str:
-        """What the files call `name`."""
-        return self.columns.get(name, name)
-
-
-@dataclass(frozen=True)
-class Units:
-    """How numbers in the files become those of the twin."""
-
-    scale: dict[str, float]
-    offset: dict[str, float]
-    missing: tuple[float | int | str, ...]
-
-    def check(self, meaning: Meaning) -> None:
-        """A `ValueError` for a name that is not in use, or a factor that is not a number."""
-        known = [meaning.time, *meaning.numeric]
-        for argument, table in (("scale", self.scale), ("offset", self.offset)):
-            for name, value in table.items():
-                if name not in known:
-                    raise ValueError(f"{argument}: there is no column in use called {unknown_name(name, known)}")
-                if not np.isfinite(value) or (argument == "scale" and value == 0):
-                    raise ValueError(f"{argument}: that of '{name}' is {value}; give a finite number that is not zero.")
-        used = [*known, *filter(None, (meaning.run, meaning.group))]
-        for name in meaning.columns:
-            if name not in used:
-                raise ValueError(f"columns: there is no column in use called {unknown_name(name, used)}")
-
-    def apply(self, name: str, values: Any) -> Any:
-        """value * scale + offset."""
-        return values * self.scale.get(name, 1.0) + self.offset.get(name, 0.0)
-
-    def changes(self, name: str) -> bool:
-        """Whether `apply` does anything."""
-        return name in self.scale or name in self.offset
-
-
-@dataclass(frozen=True)
-class _Table:
-    label: str  # for messages: the path
-    name: str  # of its run, where no column names it
-    frame: Any
-
-
-@contextlib.contextmanager
-def _about(label: str) -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{label}: {error}" if label else str(error)) from None
-
-
-def _tables(source: Any, folder: Path, format: str, meaning: Meaning, *, several: bool) -> list[_Table]:
-    time, run = meaning.column(meaning.time), meaning.column(meaning.run)
-    if isinstance(source, Mapping) and not hasattr(source, "data_vars"):
-        if not source:
-            raise ValueError("source is empty; give a table for each run, by name.")
-        return [
-            _Table(f"run '{name}'", str(name), as_frame(table, time=time, run=run)) for name, table in source.items()
-        ]
-    if not isinstance(source, str | os.PathLike | list | tuple):
-        return [_Table("", ONE, as_frame(source, time=time, run=run))]
-    patterns = [source] if isinstance(source, str | os.PathLike) else list(source)
-    if not patterns:
-        raise ValueError("files is empty; name at least one file.")
-    matches = [_matching(os.fspath(pattern), folder) for pattern in patterns]
-    paths = list(dict.fromkeys(path for found in matches for path in found))
-    alone = len(paths) == 1 or (several and all(len(found) == 1 for found in matches))
-    names = dict.fromkeys(paths, "0") if alone else _names(paths, distinct=not several)
-    return [table for path in paths for table in _read(path, names[path], format, meaning)]
-
-
-def _matching(pattern: str, folder: Path) -> list[Path]:
-    if "\0" in pattern:
-        raise ValueError(f"files: {pattern!r} is not the name of a file.")
-    whole = folder / pattern
-    if whole.exists():  # also where its name has brackets in it
-        return [whole]
-    found = sorted(Path(path) for path in glob.glob(str(whole), recursive=True) if os.path.isfile(path))
-    if not found:
-        raise FileNotFoundError(f"files: there is no file '{pattern}' in {folder.resolve()}.")
-    return found
-
-
-def _names(paths: Sequence[Path], *, distinct: bool) -> dict[Path, str]:
-    """Runs named after their files; with the folder where two files have the same name."""
-    stems = {path: path.name.split(".")[0] for path in paths}
-    if distinct and len(set(stems.values())) < len(paths):
-        return {path: path.with_name(path.name.split(".")[0]).as_posix() for path in paths}
-    return stems
-
-
-def _read(path: Path, name: str, format: str, meaning: Meaning) -> list[_Table]:
-    if not path.is_file():
-        raise ValueError(f"files: {path} is a folder; name the files in it, as in '{path}/*.csv'.")
-    kind = format
-    if kind == "auto":
-        kind = next((kind for ending, kind in ENDINGS.items() if path.name.lower().endswith(ending)), "")
-    if kind == "csv":
-        texts = [meaning.column(each) for each in (meaning.run, meaning.group) if each]
-        return [_Table(str(path), name, read_csv(path, texts))]
-    if kind == "parquet":
-        return [_Table(str(path), name, _parquet(path, meaning.column(meaning.time)))]
-    if kind == "mat":
-        tables = read_mat(path, meaning.column(meaning.time))
-        before = "" if name == ONE else f"{name} "
-        return [
-            _Table(str(path), f"{before}{element}" if element else name, frame) for element, frame in tables.items()
-        ]
-    raise ValueError(
-        f'files: the ending of {path} is not one of {", ".join(ENDINGS)}; say what it is with format="csv".'
-    )
-
-
-def _parquet(path: Path, time: str) -> Any:
-    pd = pandas_module()
-    try:
-        frame = pd.read_parquet(path)
-    except ImportError:
-        raise ImportError("Parquet files are read with pyarrow: pip install 'twinfold[parquet]'.") from None
-    # A damaged file makes the reader fail in ways of its own.
-    except Exception as error:
-        raise ValueError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]}).") from None
-    return as_frame(frame, time=time, run="")
-
-
-def _prepared(table: _Table, meaning: Meaning, units: Units, *, partial: bool) -> _Table:
-    """The columns in use alone, under their names, in the twin's units; empty where a value is missing."""
-    with _about(table.label):
-        return _Table(table.label, table.name, _in_use(table, meaning, units, partial))
-
-
-def _in_use(table: _Table, meaning: Meaning, units: Units, partial: bool) -> Any:
-    pd, frame = pandas_module(), table.frame
-    if not len(frame):
-        raise ValueError("the table has no rows.")
-    time = meaning.column(meaning.time)
-    check_columns(frame, "time", [time])
-    clock = clock_of(pd, frame[time], time)
-    if units.changes(meaning.time):
-        if clock.dtype.kind != "f":
-            raise ValueError(f"scale: column '{time}' holds timestamps, which have no unit to change.")
-        clock = units.apply(meaning.time, clock)
-    found: dict[str, Any] = {meaning.time: clock.to_numpy() if clock.dtype.kind == "f" else clock}
-    for name, argument in meaning.numeric.items():
-        column = meaning.column(name)
-        if partial and column not in frame.columns:
-            continue
-        check_columns(frame, argument, [column])
-        if name == meaning.time:
-            raise ValueError(f"{argument}: '{name}' is the column of times.")
-        cells = _without(pd, frame[column], units.missing)
-        values = numbers(pd, pd.DataFrame({column: cells}), [column], argument)[:, 0]
-        found[name] = units.apply(name, values)
-    for argument, name in (("run", meaning.run), ("group", meaning.group)):
-        if name and not (partial and argument == "group" and meaning.column(name) not in frame.columns):
-            check_columns(frame, argument, [meaning.column(name)])
-            found[RUN if argument == "run" else name] = frame[meaning.column(name)].reset_index(drop=True)
-    if not meaning.run:
-        found[RUN] = table.name
-    return pd.DataFrame(found)
-
-
-def _without(pd: Any, cells: Any, missing: tuple[float | int | str, ...]) -> Any:
-    """The cells, empty where one holds a value that stands for a missing one."""
-    if not missing:
-        return cells
-    texts = [value for value in missing if isinstance(value, str)]
-    values = [value for value in missing if not isinstance(value, str)]
-    marked = cells.astype(object).isin(texts).to_numpy()
-    coerced = pd.to_numeric(cells.where(~marked), errors="coerce")
-    return cells.astype(object).mask(marked | coerced.isin(values).to_numpy(), np.nan)
-
-
-def _runs_in_several(tables: Sequence[_Table]) -> bool:
-    """Whether a run goes on from one table to the next."""
-    runs = [set(table.frame[RUN].dropna().astype(str)) for table in tables]
-    return sum(map(len, runs)) > len(set().union(*runs))
-
-
-def _dataset(
-    table: _Table, meaning: Meaning, *, fill: Fill, sort: bool, gap: float | None, pieces: int | None
-) -> Dataset:
-    frame, group = table.frame, meaning.group or None
-    if not meaning.outputs:
-        frame = frame.assign(**{NOTHING: 0.0})
-    with _about(table.label):
-        if gap is not None or pieces is not None:
-            frame, group = cut_runs(frame, time=meaning.time, run=RUN, group=group, gap=gap, pieces=pieces, sort=sort)
-        return Dataset.from_frame(
-            frame,
-            time=meaning.time,
-            outputs=meaning.outputs or (NOTHING,),
-            inputs=meaning.inputs,
-            run=RUN,
-            x0=meaning.x0 or None,
-            group=group,
-            fill=fill,
-            sort=sort,
-        )

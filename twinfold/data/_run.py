@@ -1,4 +1,4 @@
-"""One recorded run: its times, what was measured, its inputs and its initial state, checked on the way in."""
+"""One recorded run: times, outputs, inputs and initial state, validated on construction."""
 
 import dataclasses
 from typing import Any
@@ -14,13 +14,22 @@ class Run:
 
     **Arguments:**
 
-    - `name`: what the run is called in messages and in a fitted twin's parameters.
-    - `ts`: [T] times, increasing; the steps need not be equal.
-    - `y`: [T, k] outputs, NaN where one was not measured; a [T] vector means k = 1.
+    - `name`: the name used in messages and for the parameters of a fitted twin.
+    - `ts`: [T] increasing times; the steps need not be equal.
+    - `y`: [T, k] outputs, NaN for a missing value; a [T] vector means k = 1.
     - `w`: [T, d] inputs, or None; a [T] vector means d = 1.
-    - `x0`: [n] the state at `ts[0]`, or None where it is not known.
-    - `group`: what it is a run of (a machine, a battery cell), whose own parameters it shares with the other runs of
-      that group; a group by itself when left out.
+    - `x0`: [n] the state at `ts[0]`, or None if it is unknown.
+    - `group`: the unit that was measured (a machine, a battery cell). Runs of a group share the parameters declared
+      with `Unknown(per_group=True)`. Default: the run is a group by itself.
+
+    **Raises:** `ValueError` that names the argument and the run.
+
+    **Example:**
+
+    ```python
+    run = tw.Run("a", ts=np.array([0.0, 0.5, 1.5]), y=np.array([1.0, np.nan, 0.2]))
+    run.y.shape  # (3, 1)
+    ```
     """
 
     name: str
@@ -31,27 +40,27 @@ class Run:
     group: str = ""
 
     def __post_init__(self):
-        of_run = f"of run '{self.name}'"
-        ts = as_floats(self.ts, f"ts {of_run}")
-        check_times(ts, f"ts {of_run}")
-        y = _columns(self.y, f"ys {of_run}", "outputs", len(ts))
+        suffix = f"of run '{self.name}'"
+        ts = as_floats(self.ts, f"ts {suffix}")
+        check_times(ts, f"ts {suffix}")
+        y = _columns(self.y, f"ys {suffix}", "outputs", len(ts))
         if np.isinf(y).any():
-            raise ValueError(f"ys {of_run} is infinite at {_first(np.isinf(y))}; put NaN where nothing was measured.")
+            raise ValueError(f"ys {suffix} is infinite at {_first(np.isinf(y))}; use NaN for a missing value.")
         if np.isnan(y).all():
-            raise ValueError(f"ys {of_run} has no measured value at all; leave the run out.")
-        w = None if self.w is None else _columns(self.w, f"inputs {of_run}", "inputs", len(ts))
+            raise ValueError(f"ys {suffix} has no measured value; remove the run.")
+        w = None if self.w is None else _columns(self.w, f"inputs {suffix}", "inputs", len(ts))
         if w is not None and not np.isfinite(w).all():
             raise ValueError(
-                f"inputs {of_run} is not finite at {_first(~np.isfinite(w))}; an input must be known "
-                "at every sample: hold or interpolate it there."
+                f"inputs {suffix} is not finite at {_first(~np.isfinite(w))}; an input must be known at every sample: "
+                "hold or interpolate it."
             )
-        x0 = None if self.x0 is None else as_floats(self.x0, f"x0 {of_run}")
+        x0 = None if self.x0 is None else as_floats(self.x0, f"x0 {suffix}")
         if x0 is not None and (x0.ndim != 1 or x0.shape[0] == 0):
-            raise ValueError(f"x0 {of_run} has shape {x0.shape}; it must be a vector of states.")
+            raise ValueError(f"x0 {suffix} has shape {x0.shape}; it must be a vector of states.")
         if x0 is not None and not np.isfinite(x0).all():
             raise ValueError(
-                f"x0 {of_run} is not finite: {x0}; give every state, or leave x0 out and let the twin's "
-                "`initial` estimate it."
+                f"x0 {suffix} is not finite: {x0}; give every state, or omit x0 and let the twin's `initial` "
+                "estimate it."
             )
         object.__setattr__(self, "group", self.group or self.name)
         for field, value in (("ts", ts), ("y", y), ("w", w), ("x0", x0)):
@@ -71,7 +80,7 @@ class Run:
 
     @property
     def states(self) -> int:
-        """Number of states n where x0 is given, else 0."""
+        """Number of states n if x0 is given, else 0."""
         return 0 if self.x0 is None else self.x0.shape[0]
 
 
@@ -86,13 +95,13 @@ def as_floats(value: Any, name: str) -> np.ndarray:
         raise ValueError(f"{name} must be an array of real numbers: {error}.") from None
 
 
-def _columns(value: Any, name: str, what: str, samples: int) -> np.ndarray:
+def _columns(value: Any, name: str, kind: str, samples: int) -> np.ndarray:
     array = as_floats(value, name)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.shape[0] != samples or array.shape[1] == 0:
         raise ValueError(
-            f"{name} has shape {array.shape}; it must be [{samples}, {what}]: a row for each of the {samples} times."
+            f"{name} has shape {array.shape}; it must be [{samples}, {kind}]: a row for each of the {samples} times."
         )
     return array
 

@@ -1,9 +1,10 @@
-"""What the twin itself does where an export is checked: single steps from many states, and a free run.
+"""The twin as the reference of an export: single steps from many states and a simulation, compared with an export.
 
-States and inputs are drawn from the range of the training data and brought onto the manifold; those that cannot be are
-left out. Differences are relative to the largest value of each state and output among all of them.
+States and inputs are sampled from the range of the training data and moved onto the manifold; those for which this
+fails are skipped. Differences are relative to the largest magnitude of each state and output.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +14,12 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from twinfold.export._spec import ExportSpec
-from twinfold.export._step import Step, precision, step_of
+from twinfold.export._step import Step, build_step, precision
 from twinfold.model import Twin
 
 
 @dataclass(frozen=True)
-class Steps:
+class SingleSteps:
     """Steps of the twin: from `state` at `t` with inputs `w0` and `w1` to `after`, with outputs and status."""
 
     t: Float[np.ndarray, " count"]
@@ -28,107 +29,151 @@ class Steps:
     after: Float[np.ndarray, "count s"]
     y: Float[np.ndarray, "count k"]
     status: Int[np.ndarray, " count"]
-    left_out: int  # draws that could not be brought onto the manifold
+    skipped: int  # samples that could not be moved onto the manifold
 
 
 @dataclass(frozen=True)
-class Run:
-    """A free run of the twin: inputs and times, the first state, then the states and outputs after each step."""
+class Simulation:
+    """A simulation by the twin: times and inputs, then states and outputs after each step."""
 
     t: Float[np.ndarray, " T"]
     w: Float[np.ndarray, "T d"]
-    first: Float[np.ndarray, " s"]
-    first_y: Float[np.ndarray, " k"]
     states: Float[np.ndarray, "T-1 s"]
     y: Float[np.ndarray, "T-1 k"]
     status: Int[np.ndarray, " T-1"]
 
     @property
     def length(self) -> int:
-        """Steps before the first that failed."""
-        bad = np.flatnonzero(self.status)
-        return int(bad[0]) if bad.size else len(self.status)
+        """The number of steps before the first failure."""
+        return int(np.argmax(np.append(self.status, 1) != 0))
+
+
+@dataclass(frozen=True)
+class StepComparison:
+    """One step of an export against the twin: the largest relative difference, and how often the status differs."""
+
+    samples: int
+    difference: float
+    status_differs: int
+
+    def passed(self, tolerance: float) -> bool:
+        """Whether the export agrees with the twin."""
+        return self.difference <= tolerance and self.status_differs == 0
+
+    def messages(self, label: str, tolerance: float) -> list[str]:
+        """The outcome as sentences."""
+        outcome = "passed" if self.passed(tolerance) else "FAILED"
+        found = [
+            f"{label}: one step from {self.samples} states differs from the twin by at most {self.difference:.1e} "
+            f"(relative; tolerance {tolerance:.0e}): {outcome}."
+        ]
+        if self.status_differs:
+            found.append(f"{label}: {self.status_differs} of these steps end with another status than the twin's.")
+        return found
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A step with what the twin does from many states and over a free run."""
+    """A step, and what the twin computes from many states and in a simulation."""
 
     step: Step
-    steps: Steps
-    run: Run
+    steps: SingleSteps
+    simulation: Simulation
+
+    def compare_steps(self, call: Callable[..., Any], samples: int | None = None) -> StepComparison:
+        """Compare the first `samples` steps with those of `call(t, w0, w1, p, state) -> state, y, status`."""
+        known, p = self.steps, self.step.defaults
+        count = min(len(known.t), len(known.t) if samples is None else samples)
+        rows = [call(known.t[k], known.w0[k], known.w1[k], p, known.state[k]) for k in range(count)]
+        states, y, status = (np.array([np.asarray(row[k]) for row in rows]) for k in range(3))
+        off = self.difference(states, y, known.after[:count], known.y[:count])
+        return StepComparison(count, off, int((status.reshape(-1) != known.status[:count]).sum()))
+
+    def compare_simulation(self, init: Callable[..., Any], step: Callable[..., Any]) -> float:
+        """The largest relative difference in a simulation, up to the step at which the twin failed."""
+        run, p, count = self.simulation, self.step.defaults, self.simulation.length
+        state, rows = init(run.t[0], np.asarray(self.step.spec.x0), run.w[0], p)[0], []
+        for k in range(count):
+            rows.append(step(run.t[k], run.w[k], run.w[k + 1], p, state))
+            state = rows[-1][0]
+        if count == 0:
+            return 0.0
+        states, y = (np.array([row[k] for row in rows]) for k in range(2))
+        return self.difference(states, y, run.states[:count], run.y[:count])
+
+    def difference(self, states: np.ndarray, y: np.ndarray, twin_states: np.ndarray, twin_y: np.ndarray) -> float:
+        """The largest difference of a state or output, relative to its largest magnitude; infinite if one is NaN."""
+        n = len(self.step.spec.states)
+        ours, theirs = (np.concatenate([a[:, :n], b], axis=1) for a, b in ((states, y), (twin_states, twin_y)))
+        if ours.size == 0:
+            return 0.0
+        scale = np.nanmax(np.abs(theirs), axis=0, initial=0)
+        with np.errstate(invalid="ignore"):
+            off = np.where((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)), 0, np.abs(ours - theirs))
+            relative = off / np.where(scale > 0, scale, 1)
+        return float(np.where(np.isnan(relative), np.inf, relative).max())
 
 
-def reference_of(twin: Twin, spec: ExportSpec, *, states: int, horizon: int, dtype: Any = np.float64) -> Reference:
-    """The step of a twin and its own results, from `states` states and over `horizon` steps."""
+def build_reference(twin: Twin, spec: ExportSpec, *, samples: int, horizon: int, dtype: Any = np.float64) -> Reference:
+    """The step of a twin, evaluated from `samples` states and in a simulation of `horizon` steps."""
     with precision(dtype):
-        step = step_of(twin, spec, dtype=dtype)
-        t, x, w, w_next = _drawn(step, states)
-        run_t, run_w = _course(step, horizon)
-        starts = (np.append(t, run_t[0]), np.vstack([x, np.asarray(spec.x0)[None]]), np.vstack([w, run_w[:1]]))
-        first, first_y, status = _initialised(step, *(value.astype(step.dtype) for value in starts))
-        good = (status[:-1] == 0) & np.isfinite(first[:-1]).all(axis=1)
+        step = build_step(twin, spec, dtype=dtype)
+        t, x, w0, w1 = (value.astype(step.dtype) for value in _samples(spec, samples))
+        run_t, run_w = (value.astype(step.dtype) for value in _excitation(spec, horizon))
+        x0 = np.asarray(spec.x0, step.dtype)
+        initial, _, status = _init_each(step, np.append(t, run_t[0]), np.vstack([x, x0]), np.vstack([w0, run_w[:1]]))
+        good = (status[:-1] == 0) & np.isfinite(initial[:-1]).all(axis=1)
         if not good.any():
             raise ValueError(
-                "export: none of the states between x_low and x_high could be brought onto the manifold, so that there "
-                "is nothing to compare with. Give the range in which the twin works."
+                "export: none of the states sampled between x_low and x_high could be moved onto the manifold, so "
+                "nothing can be compared. Give ExportSpec(x_low=..., x_high=...) the range in which the twin works."
             )
-        # The free run follows the single steps in the same loop: the twin's step is compiled once.
-        t, w, w_next, state = t[good], w[good], w_next[good], first[:-1][good]
-        held = np.repeat(first[-1:], horizon, axis=0)
-        previous_window = np.arange(len(t) + horizon) > len(t)
-        given = (np.append(t, run_t[:-1]), np.vstack([w, run_w[:-1]]), np.vstack([w_next, run_w[1:]]))
-        samples = (*(value.astype(step.dtype) for value in given), np.vstack([state, held]), previous_window)
-        single, free = zip(*(np.split(value, [len(t)]) for value in _advanced(step, *samples)), strict=True)
-    steps = Steps(t, w, w_next, state, *single, left_out=int((~good).sum()))
-    return Reference(step, steps, Run(run_t, run_w, first[-1], first_y[-1], *free))
+        # The simulation follows the single steps in one scan, so the step is compiled only once.
+        t, w0, w1, state = t[good], w0[good], w1[good], initial[:-1][good]
+        outcomes = _step_each(
+            step,
+            np.append(t, run_t[:-1]),
+            np.vstack([w0, run_w[:-1]]),
+            np.vstack([w1, run_w[1:]]),
+            np.vstack([state, np.repeat(initial[-1:], horizon, axis=0)]),
+            np.arange(len(t) + horizon) > len(t),
+        )
+        single, simulated = zip(*(np.split(value, [len(t)]) for value in outcomes), strict=True)
+    steps = SingleSteps(t, w0, w1, state, *single, skipped=int((~good).sum()))
+    return Reference(step, steps, Simulation(run_t, run_w, *simulated))
 
 
-def _drawn(step: Step, count: int) -> tuple[np.ndarray, ...]:
+def _samples(spec: ExportSpec, count: int) -> tuple[np.ndarray, ...]:
     """Times, states, and inputs at both ends of a step, from the range of the training data."""
     rng = np.random.default_rng(0)
-    x_low, x_high, w_low, w_high = step.spec.ranges()
-    t = step.spec.t0 + step.spec.dt * rng.integers(0, 1000, count)
+    x_low, x_high, w_low, w_high = spec.ranges()
+    t = spec.t0 + spec.dt * rng.integers(0, 1000, count)
     x = rng.uniform(x_low, x_high, (count, len(x_low)))
     w0, w1 = (rng.uniform(w_low, w_high, (count, len(w_low))) for _ in range(2))
-    return tuple(value.astype(step.dtype) for value in (t, x, w0, w1))
+    return t, x, w0, w1
 
 
-def _course(step: Step, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times of a free run, and inputs that go up and down through their range."""
-    _, _, w_low, w_high = step.spec.ranges()
+def _excitation(spec: ExportSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Times and inputs of a simulation: sine waves through the range of the inputs."""
+    _, _, w_low, w_high = spec.ranges()
     k = np.arange(count + 1)
     waves = np.sin(2 * np.pi * k[:, None] / (97 + 10 * np.arange(len(w_low))))
-    w = (w_high + w_low) / 2 + (w_high - w_low) / 2 * waves
-    return (step.spec.t0 + step.spec.dt * k).astype(step.dtype), w.astype(step.dtype)
+    return spec.t0 + spec.dt * k, (w_high + w_low) / 2 + (w_high - w_low) / 2 * waves
 
 
-def _initialised(step: Step, t: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
-    """`init` of each sample, one after the other."""
-    found = jax.jit(lambda *samples: jax.lax.map(lambda sample: step.init(*sample, step.defaults), samples))(t, x, w)
-    return tuple(np.asarray(value) for value in found)
+def _init_each(step: Step, t: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
+    """`init` for each sample in turn."""
+    each = jax.jit(lambda *samples: jax.lax.map(lambda s: step.init(s[0], s[1], s[2], step.defaults), samples))
+    return tuple(np.asarray(value) for value in each(t, x, w))
 
 
-def _advanced(step: Step, *samples: np.ndarray) -> tuple[np.ndarray, ...]:
-    """A step from each state given, or from where the last step has led, one after the other."""
+def _step_each(step: Step, *samples: np.ndarray) -> tuple[np.ndarray, ...]:
+    """A step from each given state or, if the last of `samples` is true, from the result of the step before it."""
 
     def body(last: Any, sample: tuple) -> tuple:
-        t, w0, w1, given, previous_window = sample
-        out = step.step(t, w0, w1, step.defaults, jnp.where(previous_window, last, given))
+        t, w0, w1, given, continues = sample
+        out = step.step(t, w0, w1, step.defaults, jnp.where(continues, last, given))
         return out[0], out
 
-    found = jax.jit(lambda *samples: jax.lax.scan(body, samples[3][0], samples)[1])(*samples)
-    return tuple(np.asarray(value) for value in found)
-
-
-def difference(step: Step, states: np.ndarray, y: np.ndarray, twin_states: np.ndarray, twin_y: np.ndarray) -> float:
-    """The largest difference in a state or output, over the largest value that it has; infinite where one is lost."""
-    n = len(step.spec.states)
-    ours, theirs = (np.concatenate([a[:, :n], b], axis=1) for a, b in ((states, y), (twin_states, twin_y)))
-    if ours.size == 0:
-        return 0.0
-    scale = np.nanmax(np.abs(theirs), axis=0, initial=0)
-    with np.errstate(invalid="ignore"):
-        off = np.where((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)), 0, np.abs(ours - theirs))
-        relative = off / np.where(scale > 0, scale, 1)
-    return float(np.where(np.isnan(relative), np.inf, relative).max())
+    each = jax.jit(lambda *samples: jax.lax.scan(body, samples[3][0], samples)[1])
+    return tuple(np.asarray(value) for value in each(*samples))

@@ -1,4 +1,4 @@
-"""What an exported twin is called, at which step it runs, and over which range it is checked."""
+"""The names, step length and ranges of an exported twin."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,18 +12,31 @@ Numbers: TypeAlias = Sequence[float | int] | np.ndarray
 
 @dataclass(frozen=True)
 class ExportSpec:
-    """Names, step, start values and ranges of an exported twin.
+    """Names, step length, initial values and ranges of an exported twin.
 
     **Arguments:**
 
-    - `name`: of the exported step; an identifier, with which every C symbol begins.
-    - `states`, `inputs`, `outputs`: their names, in the order of x, w and y.
-    - `dt`: the length of a step, fixed in what is exported.
-    - `x0`, `w0`: start values.
-    - `x_low`, `x_high`, `w_low`, `w_high`: the range of the training data; the check draws its states from it.
-    - `parameters`: values that replace those of the twin (of one run, say).
-    - `units`: name -> unit, for what can show it.
-    - `t0`: the time at the start.
+    - `name`: an identifier; the prefix of every C symbol and file.
+    - `states`, `inputs`, `outputs`: the names of the elements of x, w and y.
+    - `dt`: the step length, which is fixed in the export.
+    - `x0`, `w0`: initial values; `w0` defaults to the middle of the range.
+    - `x_low`, `x_high`, `w_low`, `w_high`: the range of the training data, from which the check samples; by default a
+      range around the initial values.
+    - `parameters`: values that replace those of the twin, for instance those of one run.
+    - `units`: name -> unit, for formats that have units.
+    - `t0`: the initial time.
+
+    **Raises:** `ValueError` if names and values do not fit together.
+
+    **Example:**
+
+    ```python
+    spec = tw.export.ExportSpec(
+        "spring", states=["position", "velocity"], inputs=["force"], outputs=["position"], dt=0.01,
+        x0=[0.5, 0.0], x_low=[-1, -2], x_high=[1, 2], w_low=[-1], w_high=[1], units={"velocity": "m/s"},
+    )
+    spec.initial_inputs  # array([0.])
+    ```
     """
 
     name: str
@@ -43,9 +56,11 @@ class ExportSpec:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", self.name):
-            raise ValueError(f"ExportSpec(name={self.name!r}): give letters, digits and underscores, a letter first.")
+            raise ValueError(
+                f"ExportSpec(name={self.name!r}): use letters, digits and underscores, beginning with a letter."
+            )
         if not (np.isfinite(self.dt) and self.dt > 0):
-            raise ValueError(f"ExportSpec(dt={self.dt}): the step must be positive.")
+            raise ValueError(f"ExportSpec(dt={self.dt}): the step length must be positive.")
         if len(self.x0) != len(self.states):
             raise ValueError(f"ExportSpec(x0=...): {len(self.x0)} values for {len(self.states)} states.")
         if len(self.w0) not in (0, len(self.inputs)):
@@ -53,19 +68,17 @@ class ExportSpec:
         for role, count in (("x", len(self.states)), ("w", len(self.inputs))):
             low, high = (np.asarray(getattr(self, f"{role}_{end}"), float) for end in ("low", "high"))
             if low.size != high.size or low.size not in (0, count):
-                raise ValueError(f"ExportSpec({role}_low, {role}_high): give one value each for {count} columns.")
+                raise ValueError(f"ExportSpec({role}_low, {role}_high): give {count} values each, or none.")
             if not (low <= high).all():
-                raise ValueError(
-                    f"ExportSpec({role}_low={low}, {role}_high={high}): a lower end is above an upper one."
-                )
+                raise ValueError(f"ExportSpec({role}_low={low}, {role}_high={high}): a lower bound exceeds the upper.")
         for role in ("states", "inputs", "outputs"):
             names = list(getattr(self, role))
             if len(set(names)) != len(names):
-                raise ValueError(f"ExportSpec({role}={names}): a name is there twice.")
+                raise ValueError(f"ExportSpec({role}={names}): duplicate name.")
 
     @property
-    def first_input(self) -> np.ndarray:
-        """w at the start: `w0`, or the middle of the range, or zero."""
+    def initial_inputs(self) -> np.ndarray:
+        """w at the start: `w0`, else the middle of the range, else zero."""
         if len(self.w0):
             return np.asarray(self.w0, float)
         if len(self.w_low):
@@ -73,9 +86,13 @@ class ExportSpec:
         return np.zeros(len(self.inputs))
 
     def ranges(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """x_low, x_high, w_low, w_high; around the start values, by their own size, where no range is known."""
-        x0, w0 = np.asarray(self.x0, float), self.first_input
-        spread_x, spread_w = 0.5 * np.maximum(np.abs(x0), 0.1), 0.5 * np.maximum(np.abs(w0), 0.1)
-        x_low, x_high = (self.x_low, self.x_high) if len(self.x_low) else (x0 - spread_x, x0 + spread_x)
-        w_low, w_high = (self.w_low, self.w_high) if len(self.w_low) else (w0 - spread_w, w0 + spread_w)
-        return tuple(np.asarray(end, float) for end in (x_low, x_high, w_low, w_high))  # type: ignore[return-value]
+        """x_low, x_high, w_low, w_high; without a range, half the magnitude around the initial values."""
+        ends = []
+        for low, high, centre in (
+            (self.x_low, self.x_high, np.asarray(self.x0, float)),
+            (self.w_low, self.w_high, self.initial_inputs),
+        ):
+            spread = 0.5 * np.maximum(np.abs(centre), 0.1)
+            ends += [low, high] if len(low) else [centre - spread, centre + spread]
+        x_low, x_high, w_low, w_high = (np.asarray(end, float) for end in ends)
+        return x_low, x_high, w_low, w_high

@@ -1,4 +1,4 @@
-"""The twin as StableHLO: artefacts of `jax.export`, which JAX loads without the twin, and the program as text."""
+"""Export to StableHLO: serialised functions of `jax.export`, which JAX loads without the twin, and MLIR text."""
 
 import importlib.util
 import json
@@ -10,22 +10,21 @@ from typing import Any
 
 import jax
 import jax.export
-import numpy as np
 
-from twinfold.export._reference import Reference, difference, reference_of
+from twinfold.export._files import write_files
+from twinfold.export._reference import Reference, build_reference
 from twinfold.export._report import ExportReport
 from twinfold.export._spec import ExportSpec
 from twinfold.export._step import precision
-from twinfold.io import atomic_write
 from twinfold.model import Twin
 
-TOLERANCE = 1e-12
+TOLERANCE = 1e-12  # of one step from the same state, relative
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 @dataclass(frozen=True)
 class LoadedStep:
-    """`init`, `step` and `output` of an exported twin, and what its JSON file says of them."""
+    """`init`, `step` and `output` of an exported twin, and the contents of its JSON file."""
 
     init: Callable
     step: Callable
@@ -38,80 +37,96 @@ def export_stablehlo(
     spec: ExportSpec,
     folder: str | os.PathLike,
     *,
-    states: int = 1000,
+    samples: int = 1000,
     reference: Reference | None = None,
 ) -> ExportReport:
     """Write NAME_init, NAME_step and NAME_output as `.stablehlo` (for `load_stablehlo`), NAME_step.mlir and NAME.json.
 
-    **Arguments:** `twin`, fitted; `spec`; `folder`; `states` from which one step of what was written is compared with
-    the twin; `reference`, what the twin does, where it is known already.
+    **Arguments:**
+
+    - `twin`: the fitted twin.
+    - `spec`: names, step length and ranges.
+    - `folder`: the folder to write to; created if necessary.
+    - `samples`: the number of states from which one step is compared.
+    - `reference`: the results of the twin, if they are already known.
 
     **Returns:** an `ExportReport`.
+
+    **Raises:** `ImportError` without the extra `stablehlo`.
+
+    **Example:**
+
+    ```python
+    twin = tw.Twin(lambda x: -x)
+    spec = tw.export.ExportSpec("decay", ["x"], [], ["x"], dt=0.1, x0=[1.0])
+    report = tw.export.export_stablehlo(twin, spec, "exported", samples=20)
+    report.checked  # True
+    ```
     """
     if importlib.util.find_spec("flatbuffers") is None:
-        raise ImportError("StableHLO is written with flatbuffers: pip install 'twinfold[stablehlo]'.")
-    folder = Path(folder)
+        raise ImportError("export to StableHLO needs flatbuffers: pip install 'twinfold[stablehlo]'.")
     if reference is None:
-        reference = reference_of(twin, spec, states=states, horizon=1)
-    step, files, size = reference.step, [], 0
-    platforms: tuple[str, ...] = PLATFORMS
+        reference = build_reference(twin, spec, samples=samples, horizon=1)
+    step, platforms, contents = reference.step, PLATFORMS, {}
     with precision(step.dtype):
-        for name, (fn, shapes, _) in step.functions.items():
-            arguments = [jax.ShapeDtypeStruct(shape, step.dtype) for shape in shapes.values()]
-            exported, platforms = _exported(fn, arguments, platforms)
-            contents = {f"{spec.name}_{name}.stablehlo": bytes(exported.serialize())}
+        for name, function in step.functions.items():
+            arguments = [jax.ShapeDtypeStruct(shape, step.dtype) for shape in function.arguments.values()]
+            exported, platforms = _export(function.call, arguments, platforms)
+            contents[f"{spec.name}_{name}.stablehlo"] = bytes(exported.serialize())
             if name == "step":
-                contents[f"{spec.name}_step.mlir"] = exported.mlir_module().encode()
-            files += [_written(folder / file, data) for file, data in contents.items()]
-            size += len(contents[f"{spec.name}_{name}.stablehlo"])
-    about = {**step.description(), "platforms": platforms, "jax": jax.__version__}
-    files.append(_written(folder / f"{spec.name}.json", json.dumps(about, indent=2).encode()))
-    with precision(step.dtype):
-        loaded, known = load_stablehlo(files[-1]), reference.steps
-        several = jax.jit(lambda *samples: jax.lax.map(lambda s: loaded.step(*s[:3], step.defaults, s[3]), samples))
-        count = min(states, len(known.t))
-        found = several(known.t[:count], known.w0[:count], known.w1[:count], known.state[:count])
-        after, y, status = (np.asarray(value) for value in found)
-    off = difference(step, after, y, known.after[:count], known.y[:count])
-    passed = off <= TOLERANCE and bool((status == known.status[:count]).all())
-    words = [
+                contents[f"{spec.name}_step.mlir"] = exported.mlir_module()
+        about = {**step.description(), "platforms": platforms, "jax": jax.__version__}
+        files = write_files(Path(folder), contents | {f"{spec.name}.json": json.dumps(about, indent=2)})
+        steps = reference.compare_steps(jax.jit(load_stablehlo(files[-1]).step), samples)
+    size = sum(len(content) for name, content in contents.items() if name.endswith(".stablehlo"))
+    messages = [
         f"StableHLO: {size} bytes for {', '.join(platforms)}, {step.dtype.name}.",
-        f"StableHLO: loaded again, one step from {count} states differs from the twin by at most {off:.1e} "
-        f"({TOLERANCE:.0e} allowed): {'passed' if passed else 'FAILED'}.",
+        *steps.messages("StableHLO, loaded again", TOLERANCE),
     ]
-    return ExportReport("stablehlo", files, passed, off, None, size, words)
+    return ExportReport("stablehlo", files, steps.passed(TOLERANCE), steps.difference, None, size, messages)
 
 
 def load_stablehlo(path: str | os.PathLike) -> LoadedStep:
-    """The functions that `export_stablehlo` has written, from its NAME.json; without the twin they came from.
+    """Load the functions that `export_stablehlo` has written; the twin is not needed.
 
-    **Raises:** `ValueError` where JAX runs in another precision than that of the export.
+    **Arguments:** `path` of the file NAME.json.
+
+    **Returns:** the functions `init(t, x0, w, p)`, `step(t, w0, w1, p, state)` and `output(t, w, p, state)`, and
+    `about`, the contents of NAME.json.
+
+    **Raises:** `ValueError` if JAX runs in another precision than that of the export.
+
+    **Example:**
+
+    ```python
+    twin = tw.Twin(lambda x: -x)
+    spec = tw.export.ExportSpec("decay", ["x"], [], ["x"], dt=0.1, x0=[1.0])
+    tw.export.export_stablehlo(twin, spec, "exported", samples=20)
+    loaded = tw.export.load_stablehlo("exported/decay.json")
+    state, y, status = loaded.init(0.0, jnp.ones(1), jnp.zeros(0), jnp.zeros(0))
+    state, y, status = loaded.step(0.0, jnp.zeros(0), jnp.zeros(0), jnp.zeros(0), state)
+    y  # [0.9048375], exp(-0.1) by RK4
+    ```
     """
     path = Path(path)
     about = json.loads(path.read_text())
     if about["dtype"] == "float64" and not jax.config.read("jax_enable_x64"):
         raise ValueError(
-            f"{path.name}: the step was exported in float64, and JAX runs in float32 here. Call "
-            "`twinfold.enable_x64()` (or set JAX_ENABLE_X64=1) before the first array is made, or export in float32."
+            f"{path.name}: the step was exported in float64, but JAX runs in float32. Call `twinfold.enable_x64()` (or "
+            "set JAX_ENABLE_X64=1) before the first array is created."
         )
 
-    def loaded(name: str) -> Callable:
+    def load(name: str) -> Callable:
         data = (path.parent / f"{about['name']}_{name}.stablehlo").read_bytes()
         return jax.export.deserialize(bytearray(data)).call
 
-    return LoadedStep(loaded("init"), loaded("step"), loaded("output"), about)
+    return LoadedStep(load("init"), load("step"), load("output"), about)
 
 
-def _exported(fn: Callable, arguments: list[Any], platforms: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
-    """The function for all platforms, or for this one where another lacks something (a factorisation, say)."""
+def _export(fn: Callable, arguments: list[Any], platforms: tuple[str, ...]) -> tuple[Any, tuple[str, ...]]:
+    """The function for all platforms, or for this one if another lacks an operation (a factorisation, for instance)."""
     try:
         return jax.export.export(jax.jit(fn), platforms=platforms)(*arguments), platforms
     except (NotImplementedError, ValueError):
-        alone = (jax.default_backend(),)
-        return jax.export.export(jax.jit(fn), platforms=alone)(*arguments), alone
-
-
-def _written(path: Path, data: bytes) -> Path:
-    with atomic_write(path) as file:
-        file.write(data)
-    return path
+        own = (jax.default_backend(),)
+        return jax.export.export(jax.jit(fn), platforms=own)(*arguments), own

@@ -1,21 +1,23 @@
-"""The twin's step as plain functions of flat arrays: what every export starts from.
+"""The step of a twin as functions of flat arrays, from which every exporter starts.
 
-    init(t, x0, w, p) -> state, y, status            step(t, w0, w1, p, state) -> state, y, status
-                                                     output(t, w, p, state) -> y
+    init(t, x0, w, p) -> state, y, status
+    step(t, w0, w1, p, state) -> state, y, status
+    output(t, w, p, state) -> y
 
-`state` holds x, the level of the constraint (that of x0, for a conserved quantity), the implicit algebraic variables
-where the next solution starts, and the violation of the last step. `p` are the twin's parameters one after the other.
-The steps are those of a rollout: the first has length zero and brings x0 onto the manifold, and a state that is not
-finite is not taken over. Learned weights are constants.
+`state` holds x, the levels of the constraints (for a conserved quantity, those of x0), the implicit algebraic variables
+as the guess of the next solve, and the violation after the last step. `p` is the vector of all parameters. Learned
+weights are constants. The steps are those of a rollout: the first has length zero and moves x0 onto the manifold, and
+a step that ends in a non-finite state keeps the last finite one.
 """
 
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
+import jax.flatten_util
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -30,37 +32,71 @@ from twinfold.numerics._advance import CellState, advance, initial_cell_state
 Vector: TypeAlias = Float[Array | np.ndarray, " _"]
 Status: TypeAlias = Int[Array, ""]
 
+# The message of each status: those of `RESULTS` in order; the first, of success, is empty.
+MESSAGES: tuple[str, ...] = tuple(RESULTS._index_to_message)
 
-@dataclass(frozen=True)
+
+def precision(dtype: Any) -> contextlib.AbstractContextManager:
+    """JAX in the precision of `dtype`, whatever its configuration."""
+    return jax.enable_x64(np.dtype(dtype) == np.float64)
+
+
+class Function(NamedTuple):
+    """A function to export: the shapes of its arguments by name, and the names of its results."""
+
+    call: Callable[..., Any]
+    arguments: dict[str, tuple[int, ...]]
+    results: list[str]
+
+
+@dataclass(frozen=True, eq=False)
 class Step:
-    """The functions of an exported twin, their sizes, and its parameters by name with their values."""
+    """The functions of an exported twin, their sizes, and its parameters: names, default values, vector -> mapping."""
 
+    twin: Twin
     spec: ExportSpec
     dtype: np.dtype
     constraints: int
     algebraic: int
     parameters: tuple[str, ...]
     defaults: np.ndarray
-    init: Callable[..., tuple[Vector, Vector, Status]]
-    step: Callable[..., tuple[Vector, Vector, Status]]
-    output: Callable[..., Vector]
+    unravel: Callable[[Any], Any]
 
     @property
     def state_size(self) -> int:
         return len(self.spec.states) + 2 * self.constraints + self.algebraic
 
     @property
-    def functions(self) -> dict[str, tuple[Callable, dict[str, tuple[int, ...]], list[str]]]:
-        """`init`, `step` and `output`, each with the names and shapes of its arguments and the names of its results."""
-        w, p, state = (len(self.spec.inputs),), (len(self.parameters),), (self.state_size,)
+    def functions(self) -> dict[str, Function]:
+        """`init`, `step` and `output` by name."""
+        x, w, p = (len(self.spec.states),), (len(self.spec.inputs),), (len(self.parameters),)
+        state = (self.state_size,)
         return {
-            "init": (self.init, {"t": (), "x0": (len(self.spec.states),), "w": w, "p": p}, ["state", "y", "status"]),
-            "step": (self.step, {"t": (), "w0": w, "w1": w, "p": p, "state": state}, ["state_next", "y", "status"]),
-            "output": (self.output, {"t": (), "w": w, "p": p, "state": state}, ["y"]),
+            "init": Function(self.init, {"t": (), "x0": x, "w": w, "p": p}, ["state", "y", "status"]),
+            "step": Function(
+                self.step, {"t": (), "w0": w, "w1": w, "p": p, "state": state}, ["state_next", "y", "status"]
+            ),
+            "output": Function(self.output, {"t": (), "w": w, "p": p, "state": state}, ["y"]),
         }
 
+    def init(self, t: Any, x0: Any, w: Vector, p: Vector) -> tuple[Vector, Vector, Status]:
+        """The state at `t`, moved onto the manifold, with outputs and status."""
+        values, inputs, cell = self.unravel(p), self._inputs(w), self.twin.cell
+        level = cell.constraint.level(t, x0, values)
+        return self._advance(t, 0.0, initial_cell_state(cell, t, x0, inputs, values), inputs, inputs, values, level)
+
+    def step(self, t: Any, w0: Vector, w1: Vector, p: Vector, state: Vector) -> tuple[Vector, Vector, Status]:
+        """The state at `t + dt`, with outputs and status."""
+        before, level = self._unpack(state)
+        return self._advance(t, float(self.spec.dt), before, self._inputs(w0), self._inputs(w1), self.unravel(p), level)
+
+    def output(self, t: Any, w: Vector, p: Vector, state: Vector) -> Vector:
+        """The outputs at `t` without a step."""
+        now, _ = self._unpack(state)
+        return self.twin.outputs(t, now.x, self._inputs(w), self.unravel(p), now.z)
+
     def description(self) -> dict[str, Any]:
-        """Everything that a user of the exported functions has to know, for a JSON file beside them."""
+        """What a caller of the exported functions has to know, for a JSON file beside them."""
         n, m = len(self.spec.states), self.constraints
         return {
             "name": self.spec.name,
@@ -75,25 +111,36 @@ class Step:
             "state": {"x": [0, n], "level": [n, n + m], "violation": [self.state_size - m, self.state_size]},
             "state_size": self.state_size,
             "status": list(MESSAGES),
-            "functions": {name: {k: list(v) for k, v in about[1].items()} for name, about in self.functions.items()},
+            "functions": {
+                name: {argument: list(shape) for argument, shape in function.arguments.items()}
+                for name, function in self.functions.items()
+            },
         }
 
+    def _inputs(self, w: Any) -> Any:
+        return w if len(self.spec.inputs) else None
 
-def precision(dtype: Any) -> contextlib.AbstractContextManager:
-    """JAX in the precision of `dtype`, whatever it is set to."""
-    return jax.enable_x64(np.dtype(dtype) == np.float64)
+    def _unpack(self, state: Any) -> tuple[CellState, Any]:
+        n, m, k = len(self.spec.states), self.constraints, self.algebraic
+        z = state[n + m : n + m + k] if k else None
+        return CellState(state[:n], z, jnp.array(True)), state[n : n + m]
+
+    def _advance(self, t: Any, dt: float, state: CellState, w0: Any, w1: Any, p: Any, level: Any) -> tuple:
+        state, report = advance(self.twin.cell, t, dt, state, w0, w1, p, level)
+        y = self.twin.outputs(t + dt, state.x, w1, p, state.z)
+        packed = [state.x, level, *([] if state.z is None else [state.z]), report.violation]
+        return jnp.concatenate(packed), y, jax.tree.leaves(report.result)[0]
 
 
-# What a status means: the messages of `RESULTS` in the order of their numbers; the first, of success, is empty.
-MESSAGES: tuple[str, ...] = tuple(RESULTS._index_to_message)
+def build_step(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:
+    """The step of a twin; call it with JAX in the precision of `dtype`.
 
-
-def step_of(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:
-    """The step of a twin; a `ValueError` that names what does not fit. Call it with float64 switched on for float64."""
+    **Raises:** `ValueError` if twin and spec do not fit together.
+    """
     if twin.trajectory is not None:
         raise ValueError(
-            "export: this twin's state is a function of time (`trajectory=`), not a sequence of steps: there is none "
-            "to export. Call the function itself, or fit a twin that is integrated."
+            "export: the state of this twin is a function of time (`trajectory=`), so there is no step to export. "
+            "Call the function itself, or fit a twin that is integrated."
         )
     dtype = np.dtype(dtype)
     twin = jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, twin)
@@ -102,73 +149,22 @@ def step_of(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:
         if name not in values:
             raise ValueError(f"ExportSpec(parameters=...): there is no parameter {unknown_name(name, values)}")
         values[name] = jnp.asarray(value)
-    leaves, names, rebuild = _flattened(values, dtype)
-    x0, w0 = jnp.asarray(spec.x0, dtype), jnp.asarray(spec.first_input, dtype)
-    has_inputs = len(spec.inputs) > 0
-    constraints = check_model(twin, jnp.asarray(spec.t0, dtype), x0, w0 if has_inputs else None, values)
-    outputs = jax.eval_shape(twin.outputs, jnp.asarray(spec.t0, dtype), x0, w0 if has_inputs else None, values)
-    if outputs.shape[0] != len(spec.outputs):
-        raise ValueError(f"ExportSpec(outputs=...): {len(spec.outputs)} names for {outputs.shape[0]} outputs.")
-    cell, n, m = twin.cell, len(spec.states), constraints
-    first = eqx.filter_eval_shape(initial_cell_state, cell, spec.t0, x0, w0 if has_inputs else None, values)
-    k = 0 if first.z is None else first.z.shape[0]
-    dt = float(spec.dt)
-
-    def packed(x: Vector, level: Vector, z: Any, violation: Vector) -> Vector:
-        return jnp.concatenate([x, level, *([] if z is None else [z]), violation])
-
-    def unpacked(state: Any) -> tuple[CellState, Any]:
-        z = state[n + m : n + m + k] if k else None
-        return CellState(state[:n], z, jnp.array(True)), state[n : n + m]
-
-    def advanced(t: Any, length: float, state: CellState, w: Any, w1: Any, p: Any, level: Any) -> tuple:
-        # A state that is not finite is not taken over: the next step starts from the last finite one.
-        state, report = advance(cell, t, length, state, w, w1, p, level)
-        status = jax.tree.leaves(report.result)[0]
-        y = twin.outputs(t + length, state.x, w1, p, state.z)
-        return packed(state.x, level, state.z, report.violation), y, status
-
-    def given(w: Vector) -> Any:
-        return w if has_inputs else None
-
-    def init(t: Any, x0: Any, w: Vector, p: Vector) -> tuple[Vector, Vector, Status]:
-        values, w = rebuild(p), given(w)
-        level = cell.constraint.level(t, x0, values)
-        return advanced(t, 0.0, initial_cell_state(cell, t, x0, w, values), w, w, values, level)
-
-    def step(t: Any, w0: Vector, w1: Vector, p: Vector, state: Vector) -> tuple[Vector, Vector, Status]:
-        before, level = unpacked(state)
-        return advanced(t, dt, before, given(w0), given(w1), rebuild(p), level)
-
-    def output(t: Any, w: Vector, p: Vector, state: Vector) -> Vector:
-        now, _ = unpacked(state)
-        return twin.outputs(t, now.x, given(w), rebuild(p), now.z)
-
-    return Step(spec, dtype, m, k, names, leaves, init, step, output)
+    t0, x0 = jnp.asarray(spec.t0, dtype), jnp.asarray(spec.x0, dtype)
+    w0 = jnp.asarray(spec.initial_inputs, dtype) if len(spec.inputs) else None
+    constraints = check_model(twin, t0, x0, w0, values)
+    (outputs,) = jax.eval_shape(twin.outputs, t0, x0, w0, values).shape
+    if outputs != len(spec.outputs):
+        raise ValueError(f"ExportSpec(outputs=...): {len(spec.outputs)} names for {outputs} outputs.")
+    z = eqx.filter_eval_shape(initial_cell_state, twin.cell, spec.t0, x0, w0, values).z
+    return Step(twin, spec, dtype, constraints, 0 if z is None else z.shape[0], *_ravel(values, dtype))
 
 
-def _flattened(values: dict[str, Any], dtype: np.dtype) -> tuple[np.ndarray, tuple[str, ...], Callable[[Vector], Any]]:
-    """All numbers among the parameters in one vector, their names, and the way back; what is not real is constant."""
-    found, tree = jax.tree_util.tree_flatten_with_path(values)
+def _ravel(values: dict[str, Any], dtype: np.dtype) -> tuple[tuple[str, ...], np.ndarray, Callable[[Any], Any]]:
+    """Names and values of all real parameters, and how to restore the mapping from a vector; others are constant."""
+    real, constant = eqx.partition(values, lambda leaf: jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact))
+    vector, restore = jax.flatten_util.ravel_pytree(real)
     names: list[str] = []
-    numbers: list[np.ndarray] = []
-    for path, leaf in found:
-        if not jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact):
-            continue
-        base = ".".join(str(getattr(part, "key", getattr(part, "idx", getattr(part, "name", part)))) for part in path)
-        shape = np.shape(leaf)
-        names += [base + (f"[{','.join(map(str, index))}]" if shape else "") for index in np.ndindex(*shape)]
-        numbers.append(np.asarray(leaf, dtype).reshape(-1))
-
-    def rebuild(p: Vector) -> Any:
-        p, leaves, start = jnp.asarray(p), [], 0
-        for _, leaf in found:
-            if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact):
-                size = int(np.size(leaf))
-                leaves.append(p[start : start + size].reshape(np.shape(leaf)))
-                start += size
-            else:
-                leaves.append(leaf)
-        return jax.tree.unflatten(tree, leaves)
-
-    return np.concatenate([*numbers, np.zeros(0, dtype)]), tuple(names), rebuild
+    for path, leaf in jax.tree_util.tree_leaves_with_path(real):
+        name, shape = jax.tree_util.keystr(path, simple=True, separator="."), np.shape(leaf)
+        names += [name + (f"[{','.join(map(str, index))}]" if shape else "") for index in np.ndindex(*shape)]
+    return tuple(names), np.asarray(vector, dtype), lambda p: eqx.combine(restore(jnp.asarray(p)), constant)

@@ -1,14 +1,14 @@
-"""A residual is learned only as far as the data can tell it from the physics under the loads it will meet.
+"""A fit that uses its learned residual only if the data separate it from the physics under the expected loads.
 
-At a constant load the drop over a resistance and a missing voltage look the same: a network takes the blame for both,
-and is wrong as soon as the load changes. Whether that is so can be read from the sensitivities of the rollout, without
-a measurement under the other load: the error to be expected there is
+Under a constant load, the voltage drop over a resistance and a missing voltage look the same: a network absorbs both,
+and is wrong as soon as the load changes. The sensitivities of the rollout show this without a measurement under the
+other loads. The linearised posterior (see `posterior`) gives the expected error there,
 
-    expected^2 = (what is left on the training data)^2 + (spread of the prediction under the loads)^2
+    expected^2 = (residual on the training data)^2 + (spread of the prediction under the loads)^2
 
-by the linearised posterior (see `posterior`), for the physics with its unknown parameters alone, and with the residual.
-A residual that does not see the load is as sure of itself as ever; it is held back where the loads leave the range of
-the training data and an unknown parameter cannot be told from it.
+for the physics with its unknown parameters alone and for the full twin. A network that does not take the load as an
+input has the same spread under every load; it is therefore also held back if the loads leave the range of the training
+inputs while an unknown parameter is confounded with it.
 """
 
 import warnings
@@ -22,91 +22,135 @@ from twinfold.identify._posterior import posterior
 from twinfold.model import Twin
 from twinfold.train import Fit, Loss, fit
 
-CONFOUNDED = 10.0  # times a parameter is less sure beside the residual than without it
-OUTSIDE = 0.1  # share of the loads' samples beyond the inputs that were trained on
+CONFOUNDED = 10.0  # inflation above which the data do not separate a parameter from the learned parts
+MAX_OUTSIDE = 0.1  # share of load samples outside the range of the training inputs
+MARGIN = 0.05  # of the training range, which still counts as inside
 
 
 @dataclass(frozen=True, eq=False)
-class Expected:
-    """Errors in units of the scaled output: left on the training data, spread of the prediction under the loads."""
+class ExpectedError:
+    """The error to expect under the loads, in units of the scaled outputs.
 
-    left: float
+    `training` is the root mean square residual on the training data, `spread` that of the prediction under the loads,
+    `inflation` as in `Posterior`.
+
+    **Example:**
+
+    ```python
+    tw.identify.ExpectedError(training=0.3, spread=0.4, inflation={}).total  # 0.5
+    ```
+    """
+
+    training: float
     spread: float
     inflation: dict[str, float]
 
     @property
     def total(self) -> float:
-        return float(np.hypot(self.left, self.spread))
+        """Both contributions together."""
+        return float(np.hypot(self.training, self.spread))
 
 
 @dataclass(frozen=True, eq=False)
-class Guarded:
-    """`fit` is the one to use: `full`, or `physics` where the residual is `held` back; `why` says it in words."""
+class GuardedFit:
+    """The result of `guarded_fit`.
+
+    `fit` is the one to use: `full`, or `physics` if the residual is `held_back`; `reason` explains the choice.
+    `with_physics` and `with_residual` are the expected errors of the two. See `guarded_fit` for its use.
+
+    **Example:**
+
+    ```python
+    import dataclasses
+
+    [field.name for field in dataclasses.fields(tw.identify.GuardedFit)]
+    ```
+    """
 
     fit: Fit
     physics: Fit
     full: Fit
-    held: bool
-    with_physics: Expected
-    with_residual: Expected
-    why: str
+    held_back: bool
+    with_physics: ExpectedError
+    with_residual: ExpectedError
+    reason: str
 
 
-def guarded_fit(twin: Twin, data: Dataset, loads: Dataset, *, loss: Loss | None = None, **options: Any) -> Guarded:
-    """Fit the unknown parameters alone, then with the learned parts, and keep what should do better under `loads`.
+def guarded_fit(twin: Twin, data: Dataset, loads: Dataset, *, loss: Loss | None = None, **options: Any) -> GuardedFit:
+    """Fit the unknown parameters alone and together with the learned parts; choose by the expected error under `loads`.
 
-    **Arguments:** `twin`, whose networks start at zero (`zero_last=True`), so that without training they are the pure
-    physics; `data`; `loads`, runs with the inputs that the twin will meet (their outputs are not looked at, except
-    where an initial state is taken from the first); `loss`: with an `l2`, which says how large the residual is believed
-    to be; further options are those of `fit`.
+    **Arguments:** `twin`, whose networks start at zero (`zero_last=True`), so that they add nothing before training;
+    `data`; `loads`, runs with the inputs that the twin will meet (their outputs are used only where an initial state is
+    taken from the first one); `loss`, with an `l2` that states how large the residual is expected to be; other options
+    as for `fit`.
 
-    **Warns** where the residual is held back.
+    **Returns:** a `GuardedFit`.
+
+    **Raises:** `ValueError` if the loss has no `l2`.
+
+    **Warns** if the residual is held back.
+
+    **Example:**
+
+    ```python
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, [a * np.exp(-ts) for a in (1.0, 0.6)])
+    residual = tw.MLP(width=2, depth=1, zero_last=True)
+    field = tw.GreyBox(lambda x, p: -p["k"] * jnp.ones_like(x), residual)
+    twin = tw.Twin(field, params={"k": tw.Unknown(0.1, positive=True)}, integrator=tw.Euler())
+    result = tw.identify.guarded_fit(twin, data, data, method=tw.LevenbergMarquardt(10), progress=False)
+    result.held_back  # False: the data determine the residual
+    print(result.reason)
+    ```
     """
-    chosen = loss or Loss(l2=1e-5)
-    if chosen.l2 == 0:
-        raise ValueError("loss: give Loss(l2=...), or nothing is believed of the residual where the data say nothing.")
-    once: dict[str, Any] = options | {"seeds": 1}
-    physics = fit(twin, data, loss=chosen, trainable="parameters", **once)
-    full = fit(twin, data, loss=chosen, **options)
-    alone = _expected(physics, data, loads, chosen, 0)
-    both = _expected(full, data, loads, chosen, full.best)
-    confounded = [name for name, times in both.inflation.items() if times > CONFOUNDED]
-    outside = _outside(data, loads)
-    blind = bool(confounded) and outside > OUTSIDE
-    held = both.total > alone.total or blind
-    why = (
-        f"Under the given loads the physics alone is expected to be off by {alone.total:.2g} (left on the training "
-        f"data {alone.left:.2g}, spread of the prediction {alone.spread:.2g}), with its residual by {both.total:.2g} "
-        f"({both.left:.2g} and {both.spread:.2g}), in units of the outputs' spread. "
+    loss = Loss(l2=1e-5) if loss is None else loss
+    if loss.l2 == 0:
+        raise ValueError(
+            "loss: give Loss(l2=...); without a prior on the weights the residual is unbounded wherever the data carry "
+            "no information."
+        )
+    one_seed: dict[str, Any] = options | {"seeds": 1}
+    physics = fit(twin, data, loss=loss, trainable="parameters", **one_seed)
+    full = fit(twin, data, loss=loss, **options)
+    alone = _expected_error(physics, data, loads, loss, 0)
+    both = _expected_error(full, data, loads, loss, full.best)
+    confounded = [name for name, inflation in both.inflation.items() if inflation > CONFOUNDED]
+    outside = _share_outside(data, loads)
+    extrapolates = bool(confounded) and outside > MAX_OUTSIDE
+    held_back = both.total > alone.total or extrapolates
+    reason = (
+        f"Expected error under the given loads, in standard deviations of the outputs: physics alone {alone.total:.2g} "
+        f"(training residual {alone.training:.2g}, prediction spread {alone.spread:.2g}), with the residual "
+        f"{both.total:.2g} ({both.training:.2g} and {both.spread:.2g}). "
     )
-    if blind:
-        why += (
-            f"{100 * outside:.0f} % of the loads lie beyond the inputs of the training data, and beside the residual "
-            f"the data do not tell {', '.join(confounded)}. "
+    if extrapolates:
+        reason += (
+            f"{100 * outside:.0f} % of the load samples lie outside the range of the training inputs, and the data do "
+            f"not separate {', '.join(confounded)} from the residual. "
         )
-    if held:
-        why += (
-            "The data do not tell the residual from the physics well enough for these loads: it is held back, and the "
-            "fit is that of the physics with its unknown parameters. Measure under more varied loads to use it."
+    if held_back:
+        reason += (
+            "The residual is held back, and the fit is that of the physics with its unknown parameters. To use the "
+            "residual, add training data under more varied loads."
         )
-        warnings.warn(why, stacklevel=2)
+        warnings.warn(reason, stacklevel=2)
     else:
-        why += "The residual is kept."
-    return Guarded(physics if held else full, physics, full, held, alone, both, why)
+        reason += "The residual is used."
+    return GuardedFit(physics if held_back else full, physics, full, held_back, alone, both, reason)
 
 
-def _expected(found: Fit, data: Dataset, loads: Dataset, loss: Loss, seed: int) -> Expected:
-    known = posterior(found, data, loss=loss, seed=seed)
-    spread = known.spread(loads)
-    real = sum(len(run.ts) for run in loads.runs) * spread.shape[-1]
-    return Expected(known.error, float(np.sqrt(np.sum(spread**2) / real)), known.inflation)
+def _expected_error(found: Fit, data: Dataset, loads: Dataset, loss: Loss, seed: int) -> ExpectedError:
+    fitted = posterior(found, data, loss=loss, seed=seed)
+    spread = fitted.spread(loads)
+    count = sum(len(run.ts) for run in loads.runs) * spread.shape[-1]
+    return ExpectedError(fitted.error, float(np.sqrt(np.sum(spread**2) / count)), fitted.inflation)
 
 
-def _outside(data: Dataset, loads: Dataset) -> float:
-    """The share of the loads' samples with an input beyond the range that it has in the data."""
+def _share_outside(data: Dataset, loads: Dataset) -> float:
+    """The share of load samples with an input outside its range in the training data."""
     if not data.input_names:
         return 0.0
-    seen, coming = (np.concatenate([run.w for run in each.runs if run.w is not None]) for each in (data, loads))
-    low, high = seen.min(0), seen.max(0)
-    margin = 0.05 * (high - low)
-    return float(np.mean(np.any((coming < low - margin) | (coming > high + margin), axis=1)))
+    known, new = (np.concatenate([run.w for run in each.runs if run.w is not None]) for each in (data, loads))
+    low, high = known.min(0), known.max(0)
+    margin = MARGIN * (high - low)
+    return float(np.mean(np.any((new < low - margin) | (new > high + margin), axis=1)))

@@ -1,40 +1,50 @@
-"""How uncertain a fitted twin's predictions are, under the loads it was fitted on and under others.
+"""Uncertainty of the predictions of a fitted twin, under the loads it was fitted on and under others.
 
     v ~ N(v*, s^2 tau / N  H^-1),    H = J'J of the loss at its minimum v*,    var y(t) = (dy/dv) cov (dy/dv)'
 
-the linearised (Laplace) posterior of all that was trained: network weights and unknown parameters alike. The loss has
-its priors in J (`Loss(l2=..., prior=...)`), so that a direction of which the data say nothing keeps the uncertainty
-that it was given beforehand. Errors of a model are correlated in time: N samples count as N / tau.
+This is the linearised (Laplace) posterior of all trained values, network weights and unknown parameters alike. J
+includes the priors of the loss (`Loss(l2=..., prior=...)`), so a direction without information from the data keeps its
+prior uncertainty. Model errors are correlated in time: N samples count as N / tau.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.flatten_util import ravel_pytree
 from jaxtyping import PyTree
 
-from twinfold.data import Batch, Dataset
+from twinfold.data import Dataset
+from twinfold.data._rows import batch_with_run_indices
 from twinfold.identify._uncertainty import correlation_time
 from twinfold.model import Twin
 from twinfold.model._unknown import is_unknown
-from twinfold.train import Fit, Loss
-from twinfold.train._method import TrainingProblem
-from twinfold.train._objective import Objective
-from twinfold.train._prepare import batch_with_run_indices, output_scale
+from twinfold.train import Fit, Loss, TrainingProblem
+from twinfold.train._prepare import output_scale
 
-RIDGE = 1e-12  # of the largest curvature: a direction without data or prior is as good as unknown
+RIDGE = 1e-12  # of the mean curvature: keeps H invertible where there is neither data nor prior
 
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """The uncertainty of one seed's fit, in units of the scaled output.
+    """The uncertainty of the fit of one seed, in units of the scaled outputs.
 
-    `error` is the root mean square of what is left on the training data, `covariance` that of all trained values.
-    `inflation` says for each unknown parameter how many times its standard deviation grows because there are learned
-    parts beside it: far above 1, the data do not tell it from them.
+    `error` is the root mean square residual on the training data, `samples` the effective number of samples N / tau,
+    `covariance` that of all trained values. `inflation` is, for each unknown parameter, the factor by which its
+    standard deviation grows because learned parts are fitted beside it: far above 1, the data do not separate the two.
+
+    **Example:**
+
+    ```python
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, np.exp(-0.7 * ts)[None, :, None])
+    twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0, positive=True)})
+    fit = tw.fit(twin, data, method=tw.LevenbergMarquardt(5), progress=False)
+    posterior = tw.identify.posterior(fit, data, loss=tw.Loss())
+    posterior.spread(data).shape  # (1, 21, 1): runs, samples, outputs
+    ```
     """
 
     error: float
@@ -45,27 +55,41 @@ class Posterior:
     _params: PyTree
 
     def spread(self, data: Dataset) -> np.ndarray:
-        """The standard deviation of the predicted outputs at each sample of each run: [R, T, k]; 0 in the padding."""
+        """Return the standard deviation of the predicted outputs at each sample, [R, T, k]; 0 in the padding."""
         batch = batch_with_run_indices(self._problem.frozen.twin, data)
         real = jnp.broadcast_to((jnp.arange(batch.ts.shape[1]) < batch.length[:, None])[..., None], batch.mask.shape)
-        # Every sample counts, measured or not.
+        # Predictions exist at every sample, measured or not.
         batch = eqx.tree_at(lambda batch: batch.mask, batch, real)
-        jacobian = np.asarray(_linearised(self._problem, self._params, batch)[1])[: batch.y.size]
-        variance = np.einsum("np,pq,nq->n", jacobian, self.covariance, jacobian) * int(real.sum())
+        jacobian = np.asarray(_linearise(dataclasses.replace(self._problem, batch=batch), self._params)[1])[
+            : batch.y.size
+        ]
+        variance = np.sum((jacobian @ self.covariance) * jacobian, axis=1) * int(real.sum())
         spread = np.sqrt(np.maximum(variance, 0.0)).reshape(batch.y.shape)
         return np.where(np.asarray(real), spread, 0)
 
 
 def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterior:
-    """The linearised posterior of a fit on the data, and with the loss, that it was made with.
+    """Return the linearised posterior of a fit.
 
-    **Arguments:** `fit`; `data`; `loss`; `seed`, the index of the seed.
+    **Arguments:** `fit`; the `data` and the `loss` that it was made with; `seed`, the index of the seed.
+
+    **Returns:** a `Posterior`.
+
+    **Example:**
+
+    ```python
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, np.exp(-0.7 * ts)[None, :, None])
+    twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0, positive=True)})
+    fit = tw.fit(twin, data, method=tw.LevenbergMarquardt(5), progress=False)
+    tw.identify.posterior(fit, data, loss=tw.Loss()).inflation  # {".params['k']": 1.0}: there is no learned part
+    ```
     """
     params, twin = jax.tree.map(lambda leaf: leaf[seed], fit.params), fit.twin_of(seed)
     batch = batch_with_run_indices(twin, data)
-    objective = Objective(loss, output_scale(batch, loss), jnp.ones(1, batch.y.dtype))
-    problem = TrainingProblem(objective, batch, None, fit.frozen)
-    residual, jacobian = (np.asarray(part) for part in _linearised(problem, params, batch))
+    rate = jnp.ones(1, batch.y.dtype)
+    problem = TrainingProblem(loss, output_scale(batch, loss), rate, batch, None, fit.frozen)
+    residual, jacobian = (np.asarray(part) for part in _linearise(problem, params))
     measured = int(batch.mask.sum())
     errors = residual[: batch.y.size].reshape(batch.y.shape) * np.sqrt(measured)
     times = [correlation_time(each, mask) for each, mask in zip(errors, np.asarray(batch.mask), strict=True)]
@@ -78,41 +102,35 @@ def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterio
         error=float(np.sqrt(mean_square)),
         samples=samples,
         covariance=mean_square / samples * inverse,
-        inflation=_inflation(h, inverse, _names(twin, params)),
+        inflation=_inflation(h, inverse, _unknown_names(twin, params)),
         _problem=problem,
         _params=params,
     )
 
 
-def _names(twin: Twin, params: PyTree) -> list[str]:
-    """For each trained number the unknown parameter that it belongs to; empty for weights."""
-    places = jax.tree_util.tree_flatten_with_path(twin, is_leaf=is_unknown)[0]
-    unknown = {jax.tree_util.keystr(path) for path, node in places if is_unknown(node)}
+def _unknown_names(twin: Twin, params: PyTree) -> list[str]:
+    """For each trained number, the path of the unknown parameter that it belongs to; empty for network weights."""
+    nodes = jax.tree_util.tree_flatten_with_path(twin, is_leaf=is_unknown)[0]
+    unknown = {jax.tree_util.keystr(path) for path, node in nodes if is_unknown(node)}
     names = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
-        # The twin is the estimate's, and an unknown's raw value one of its own leaves.
+        # `params` is an Estimate: its first key is the twin, and the last one the raw value inside the Unknown.
         inside = jax.tree_util.keystr(path[1:-1])
         names += [inside if inside in unknown else ""] * leaf.size
     return names
 
 
 def _inflation(h: np.ndarray, inverse: np.ndarray, names: list[str]) -> dict[str, float]:
+    """The ratio of the standard deviations with and without the learned parts, the largest of each parameter."""
     own = [index for index, name in enumerate(names) if name]
-    if not own:
-        return {}
     alone = np.linalg.inv(h[np.ix_(own, own)])
-    grown = np.sqrt(np.diag(inverse)[own] / np.diag(alone))
-    out: dict[str, float] = {}
-    for place, value in zip(own, grown, strict=True):
-        out[names[place]] = max(float(value), out.get(names[place], 0.0))
-    return out
+    inflation: dict[str, float] = {}
+    for index, ratio in zip(own, np.sqrt(np.diag(inverse)[own] / np.diag(alone)), strict=True):
+        inflation[names[index]] = max(float(ratio), inflation.get(names[index], 0.0))
+    return inflation
 
 
 @eqx.filter_jit
-def _linearised(problem: TrainingProblem, params: PyTree, batch: Batch) -> tuple[jax.Array, jax.Array]:
-    """The residuals of a batch (those of the data first) and their derivative in all that was trained, [N, P]."""
-    v, unravel = ravel_pytree(params)
-    residual, jacobian, _ = problem.objective.residuals_and_jacobian(
-        lambda v: problem.estimate(unravel(v)), v, batch, jnp.arange(batch.size)
-    )
-    return residual, jacobian
+def _linearise(problem: TrainingProblem, params: PyTree) -> tuple[jax.Array, jax.Array]:
+    """The residuals (those of the data first) and their derivative in all trained values, [N, P]."""
+    return problem.residuals_and_jacobian(params)[:2]

@@ -1,30 +1,41 @@
-"""A few parameters of a twin estimated again for every run, all runs side by side, with standard errors."""
+"""Some parameters of a twin, re-estimated for every run separately and all runs in parallel, with standard errors."""
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+import optimistix as optx
+from jaxtyping import Array, Bool, Float
 
 from twinfold.data import Batch, Dataset
+from twinfold.data._rows import batch_with_run_indices, simulate_row
 from twinfold.identify._uncertainty import uncertainty
 from twinfold.model import Twin
-from twinfold.model._simulation import simulate_unchecked
-from twinfold.train._prepare import batch_with_run_indices
 
-STEPS = 15
-DAMPING = 1e-3
+MAX_STEPS = 64
+PENALTY = 1.0  # scaled residual of a sample without a finite prediction: as much as a run far from its data
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Reestimated:
-    """P parameters of R runs: `values` and standard `errors` [R, P].
+@dataclass(frozen=True, eq=False)
+class ParameterEstimates:
+    """P parameters of R runs: `values` and standard `errors`, [R, P].
 
-    `change` [R, P] is the logarithm of the values over those that the twin has, `covariance` [R, P, P] that of it;
-    `residual` [R, T, k], measured minus predicted, NaN where nothing was measured.
+    `change` [R, P] is the logarithm of the values relative to those of the twin, and `covariance` [R, P, P] that of the
+    change. `residual` [R, T, k] is measured minus predicted, NaN where not measured. `failures` maps the name of a run
+    to the reason why it has no estimate (NaN) or why its estimate has not converged.
+
+    **Example:**
+
+    ```python
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, np.exp(-np.array([0.5, 0.7])[:, None, None] * ts[:, None]), names=["a", "b"])
+    estimates = tw.identify.reestimate(tw.Twin(lambda x, p: -p["k"] * x, params={"k": 0.6}), data, ["k"])
+    estimates.values  # [[0.5], [0.7]]
+    estimates.failures  # {}
+    ```
     """
 
     names: tuple[str, ...]
@@ -33,65 +44,80 @@ class Reestimated:
     change: np.ndarray
     covariance: np.ndarray
     residual: np.ndarray
+    failures: dict[str, str]
 
 
-def reestimate(twin: Twin, data: Dataset, names: Sequence[str], *, steps: int = STEPS) -> Reestimated:
-    """Least squares for each run by itself: a damped Gauss-Newton step of all runs at a time.
+def reestimate(twin: Twin, data: Dataset, names: Sequence[str], *, max_steps: int = MAX_STEPS) -> ParameterEstimates:
+    """Re-estimate parameters for each run by least squares (Levenberg-Marquardt), starting at the twin's values.
 
-    **Arguments:** `twin`, fitted, with parameters for the group of every run; `data`; `names` of positive parameters,
-    all others stay as the twin has them; `steps`.
+    A run that fails is reported in `failures` and does not affect the others.
+
+    **Arguments:** `twin`, fitted, with parameters for the group of every run; `data`; `names` of positive parameters
+    (all others keep the twin's values); `max_steps` of the iteration for each run.
+
+    **Returns:** `ParameterEstimates`.
+
+    **Example:**
+
+    ```python
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, np.exp(-np.array([0.5, 0.7])[:, None, None] * ts[:, None]))
+    tw.identify.reestimate(tw.Twin(lambda x, p: -p["k"] * x, params={"k": 0.6}), data, ["k"]).values
+    ```
     """
     batch, names = batch_with_run_indices(twin, data), tuple(names)
-    start = jax.vmap(lambda run: jnp.stack([twin.parameters(run)[name] for name in names]))(batch.run)
-    change = np.zeros(start.shape)
-    damping = np.full(len(change), DAMPING)
-    left, jacobian = _linearised(twin, batch, names, change)
-    cost = np.nansum(left**2, axis=(1, 2))
-    for _ in range(steps):
-        trial = change + _step(left, jacobian, damping)
-        new_left, new_jacobian = _linearised(twin, batch, names, trial)
-        new_cost = np.nansum(new_left**2, axis=(1, 2))
-        better = np.isfinite(new_left).any(axis=(1, 2)) & (new_cost <= cost)
-        change[better], left[better], jacobian[better] = trial[better], new_left[better], new_jacobian[better]
-        cost = np.where(better, new_cost, cost)
-        damping = np.where(better, damping / 5, damping * 10)
-    sure = [uncertainty(r, j, names) for r, j in zip(left, jacobian, strict=True)]
-    values = np.asarray(start) * np.exp(change)
-    errors = values * np.array([[each.errors[name] for name in names] for each in sure])
-    return Reestimated(names, values, errors, change, np.array([each.covariance for each in sure]), left)
-
-
-def _step(left: np.ndarray, jacobian: np.ndarray, damping: np.ndarray) -> np.ndarray:
-    """(J'J + lambda diag J'J) d = J' r of each run, r being measured minus predicted."""
-    r = np.nan_to_num(left)
-    j = np.where(np.isnan(left)[..., None], 0.0, jacobian)
-    normal = np.einsum("rtkp,rtkq->rpq", j, j)
-    diagonal = np.einsum("rpp->rp", normal)
-    damped = normal + (damping[:, None] * diagonal + 1e-12)[..., None] * np.eye(normal.shape[1])
-    return np.linalg.solve(damped, np.einsum("rtkp,rtk->rp", j, r)[..., None])[..., 0]
-
-
-def _linearised(twin: Twin, batch: Batch, names: tuple[str, ...], change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Measured minus predicted, [R, T, k], and the derivative of what is predicted, [R, T, k, P]."""
-    predicted, jacobian = _predict(twin, batch, names, jnp.asarray(change))
-    # Beyond the end of what was measured the simulation may go anywhere, or nowhere.
-    left = np.where(np.asarray(batch.mask), np.asarray(batch.y) - np.asarray(predicted), np.nan)
-    return left, np.array(jacobian)
+    first = np.asarray(jax.vmap(lambda run: jnp.stack([twin.parameters(run)[name] for name in names]))(batch.run))
+    mask = np.asarray(batch.mask)
+    # One scale for all outputs leaves their weights alone; it makes the damping independent of the unit.
+    spread = np.std(np.asarray(batch.y)[mask])
+    scale = spread * np.sqrt(mask.sum(axis=(1, 2))) if spread > 0 else np.ones(len(mask))
+    solution = _solve(twin, batch, names, jnp.asarray(np.maximum(scale, np.finfo(float).tiny)), max_steps)
+    change, residual, jacobian, converged = (np.array(part) for part in solution)
+    residual = np.where(mask & (residual != PENALTY), residual * scale[:, None, None], np.nan)
+    jacobian = jacobian.reshape(*residual.shape, len(names)) * scale[:, None, None, None]
+    errors, covariance = np.full(change.shape, np.nan), np.full((*change.shape, len(names)), np.nan)
+    failures: dict[str, str] = {}
+    for index, run in enumerate(data.names):
+        try:
+            result = uncertainty(residual[index], jacobian[index], names)
+        except ValueError as error:
+            failures[run] = f"{error} A sample counts only if it was measured and its prediction is finite."
+            change[index] = np.nan
+            continue
+        covariance[index] = result.covariance
+        errors[index] = [result.errors[name] for name in names]
+        if not converged[index]:
+            failures[run] = f"Not converged after {max_steps} steps: increase max_steps, or start from a closer twin."
+    values = first * np.exp(change)
+    return ParameterEstimates(names, values, values * errors, change, covariance, residual, failures)
 
 
 @eqx.filter_jit
-def _predict(
-    twin: Twin, batch: Batch, names: tuple[str, ...], change: Float[Array, "R P"]
-) -> tuple[Float[Array, "R T k"], Float[Array, "R T k P"]]:
-    def run(row: Batch, change: Float[Array, " P"]) -> tuple[Array, Array]:
-        def outputs(change: Float[Array, " P"]) -> tuple[Array, Array]:
+def _solve(
+    twin: Twin, batch: Batch, names: tuple[str, ...], scale: Float[Array, " R"], max_steps: int
+) -> tuple[Float[Array, "R P"], Float[Array, "R T k"], Float[Array, "R N P"], Bool[Array, " R"]]:
+    """The change of each run, its scaled residuals, their Jacobian, and whether it has converged."""
+    # 1e-6 in double precision, far below any standard error: parameters are logarithms, residuals have unit scale.
+    tolerance = float(jnp.finfo(batch.y.dtype).eps) ** 0.375
+    solver = optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance)
+
+    def run(row: Batch, scale: Float[Array, ""]) -> tuple[Array, Array, Array, Array]:
+        def residuals(change: Float[Array, " P"]) -> tuple[Array, Array]:
             p = twin.parameters(row.run)
-            p = p | {name: p[name] * jnp.exp(change[place]) for place, name in enumerate(names)}
-            x0 = twin.initial_state(row.origin_t, row.origin_y, row.origin_w, p, x0=row.x0, run=row.run)
-            ys = simulate_unchecked(twin, x0, row.ts, row.w, p, None).ys
-            return ys, ys
+            p = p | {name: p[name] * jnp.exp(change[index]) for index, name in enumerate(names)}
+            error = (row.y - simulate_row(twin, row, p).valid_ys) / scale
+            r = jnp.where(row.mask, jnp.where(jnp.isfinite(error), error, PENALTY), 0)
+            return r, r
 
-        jacobian, ys = jax.jacfwd(outputs, has_aux=True)(change)
-        return ys, jacobian
+        def surrogate(change: Float[Array, " P"], _: None) -> Array:
+            """The residuals, with a Jacobian that is a matrix: the solver would store the whole linearised rollout."""
+            fixed = jax.lax.stop_gradient(change)
+            jacobian, r = jax.jacfwd(residuals, has_aux=True)(fixed)
+            return r + jnp.where(jnp.isfinite(jacobian), jacobian, 0) @ (change - fixed)
 
-    return jax.vmap(run)(batch, change)
+        first = jnp.zeros(len(names), batch.y.dtype)
+        solution = optx.least_squares(surrogate, solver, first, max_steps=max_steps, throw=False)
+        at = solution.state.f_info
+        return solution.value, at.residual, at.jac.as_matrix(), solution.result == optx.RESULTS.successful
+
+    return jax.vmap(run)(batch, scale)

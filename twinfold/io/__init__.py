@@ -1,33 +1,22 @@
-"""Files: atomic writes, archives, run folders, tables and JSON."""
+"""Files: atomic writes, tables and JSON, run folders, and the metadata of model files."""
 
-from twinfold.io._archive import read_arrays, write_arrays
-from twinfold.io._atomic import atomic_write, atomic_write_text
+from twinfold.io._atomic import atomic_write
+from twinfold.io._model_info import ModelInfo, read_info
 from twinfold.io._names import unknown_name
-from twinfold.io._run_folder import (
-    CONFIG,
-    OtherConfiguration,
-    open_folder,
-    versions,
-    write_csv,
-    write_lines,
-    write_text,
-)
-from twinfold.io._schema import build, settle, settle_fields
+from twinfold.io._run_folder import ConfigurationMismatch, RunFolder, versions
+from twinfold.io._writers import json_safe, write_csv, write_json, write_json_lines, write_text
 
 __all__ = [
-    "CONFIG",
-    "OtherConfiguration",
+    "ConfigurationMismatch",
+    "ModelInfo",
+    "RunFolder",
     "atomic_write",
-    "atomic_write_text",
-    "build",
-    "open_folder",
-    "read_arrays",
-    "settle",
-    "settle_fields",
+    "json_safe",
+    "read_info",
     "unknown_name",
     "versions",
-    "write_arrays",
     "write_csv",
-    "write_lines",
+    "write_json",
+    "write_json_lines",
     "write_text",
 ]

@@ -1,37 +1,19 @@
-"""Arrays in one file (.npz), read with every size checked against the file before anything is allocated."""
+"""Arrays in one uncompressed .npz file; every size is checked against the file before anything is allocated."""
 
 import io
 import os
-import struct
-import tokenize
 import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from twinfold.io._atomic import atomic_write
 
-MOST = 100_000  # arrays in a file
-# What reading a damaged archive, or a damaged header of an array, may raise beside ValueError.
-DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    tokenize.TokenError,
-    EOFError,
-    RuntimeError,
-    KeyError,
-    IndexError,
-    TypeError,
-    SyntaxError,
-    OverflowError,
-    MemoryError,
-)
+MAX_ARRAYS = 100_000
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write an uncompressed .npz file; it replaces the file at `path` as a whole."""
+    """Write an uncompressed .npz file atomically."""
     with atomic_write(path) as file:
         np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
 
@@ -39,8 +21,8 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """The arrays of such a file, in the order in which they were written.
 
-    Nothing is unpickled, and nothing is allocated that is larger than the file itself: a header that promises more is
-    an error, and so is compression.
+    Nothing is unpickled, and nothing larger than the file is allocated: a header that declares a larger array is an
+    error, and so is compression.
 
     **Raises:** `ValueError` that says what is wrong with the file; `OSError`.
     """
@@ -48,26 +30,28 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
-            if len(members) > MOST or sum(member.file_size for member in members) > size:
-                raise ValueError("it promises more than it holds")
+            if len(members) > MAX_ARRAYS or sum(member.file_size for member in members) > size:
+                raise ValueError("its contents are larger than the file")
             if any(member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1 for member in members):
                 raise ValueError("it is compressed or encrypted")
             return {member.filename.removesuffix(".npy"): _array(archive.read(member)) for member in members}
-    except DAMAGED as error:
-        raise ValueError(str(error) or "it is cut short") from None
+    except OSError:
+        raise
+    except Exception as error:  # zipfile, zlib and numpy raise a dozen types for damaged files
+        raise ValueError(str(error) or "it is truncated") from None
 
 
 def _array(content: bytes) -> np.ndarray:
     stream = io.BytesIO(content)
     if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError("an array is of an unknown kind")
+        raise ValueError("unknown version of the array format")
     shape, columns_first, dtype = np.lib.format.read_array_header_1_0(stream)
     if dtype.kind not in "biufc" or any(length < 0 for length in shape):
-        raise ValueError("an array holds something other than numbers")
+        raise ValueError("an array does not contain numbers")
     start, count = stream.tell(), 1
-    for length in shape:  # as Python's whole numbers: they do not overflow
+    for length in shape:  # Python integers do not overflow
         count *= length
     if count * dtype.itemsize != len(content) - start:
-        raise ValueError(f"an array of shape {shape} does not fill its place")
+        raise ValueError(f"an array of shape {shape} does not match its size in the file")
     values = np.frombuffer(content, dtype, count, start) if count else np.zeros(0, dtype)
     return values.reshape(shape, order="F" if columns_first else "C").copy()

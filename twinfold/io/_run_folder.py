@@ -1,110 +1,129 @@
-"""The folder of a run: which configuration it belongs to, and plain files for its numbers."""
+"""Run folders. A folder belongs to one configuration, which is stored in a single file, the claim."""
 
-import csv
-import gzip
 import json
-import math
 import os
 import platform
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from twinfold._version import __version__
-from twinfold.io._atomic import atomic_write, atomic_write_text
+from twinfold.io._writers import json_safe, write_json
 
-CONFIG = "config.json"
+CLAIM = "config.json"
 PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "numpy")
-# A fit goes on from its checkpoint only under the versions that it began with.
-DECISIVE = ("twinfold", "jax")
 
 
-class OtherConfiguration(Exception):
-    """The folder belongs to another run, or to something else altogether; nothing in it was touched."""
+class ConfigurationMismatch(Exception):
+    """The folder belongs to a run of another configuration, or to no run at all. Nothing in it was changed.
+
+    **Example:**
+
+    ```python
+    from pathlib import Path
+
+    tw.io.RunFolder(Path("runs/a")).claim({"seeds": 3})
+    try:
+        tw.io.RunFolder(Path("runs/a")).claim({"seeds": 5})
+    except tw.io.ConfigurationMismatch as error:
+        print(error)  # ... seeds: 3 in the folder, 5 requested ...
+    ```
+    """
 
 
 def versions() -> dict[str, str]:
-    """Versions of this library, of what the numbers depend on, and of the machine."""
-    found = {name: metadata.version(name) for name in PACKAGES}
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
-    return {"twinfold": __version__, **found, "python": platform.python_version(), "machine": machine}
+    """Versions of this library and of the packages that its numbers depend on, and the machine.
 
+    **Example:**
 
-def open_folder(path: Path, settings: dict[str, Any], command: str, *, force: bool, resume: bool | None = None) -> bool:
-    """Make the folder of a run, or go on in it.
-
-    **Arguments:** `path`; `settings`, all that decides the numbers; `command`, as typed; `force`: start over in a
-    folder of another configuration (its files are replaced); `resume`: whether to go on in a folder of this one (None:
-    go on, and hold on to JAX's version too, since fits stand half-done in it).
-
-    **Returns:** whether an earlier run of this configuration is continued. **Raises:** `OtherConfiguration`.
+    ```python
+    tw.io.versions()["twinfold"] == tw.__version__  # True
+    ```
     """
-    config = {"settings": settings, "versions": versions(), "command": command}
-    continued = False
-    if path.exists() and any(path.iterdir()):
-        stored = _read(path)
-        different = _differences(stored, config, DECISIVE if resume is None else DECISIVE[:1])
-        if resume is False and not different:
-            raise OtherConfiguration(f"{path} holds this run already. Give --resume to go on in it, or another --out.")
-        if different and not force:
-            lines = "\n".join(f"  {name}: {old} there, {new} now" for name, old, new in different)
-            raise OtherConfiguration(
-                f"{path} belongs to a run of another configuration:\n{lines}\n"
-                "Give another folder with --out" + (", or --force to replace that run." if resume is None else ".")
-            )
+    packages = {name: metadata.version(name) for name in PACKAGES}
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    return {"twinfold": __version__, **packages, "python": platform.python_version(), "machine": machine}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a run, which belongs to one configuration: `config.json` has its settings, versions and command.
+
+    **Arguments:** `path`; `outputs`, glob patterns of the files that are deleted when the run starts over; `packages`,
+    those whose versions must be the same for a run to be resumed; `read_settings`, a function of the path that
+    reads the settings of a folder without `config.json`, written by an earlier version of the program.
+
+    **Example:**
+
+    ```python
+    from pathlib import Path
+
+    folder = tw.io.RunFolder(Path("runs/a"), outputs=("*.npz",))
+    folder.claim({"seeds": 3}, command="fit --seeds 3")  # False: a new run
+    folder.claim({"seeds": 3})  # True: the run is resumed
+    folder.read()["settings"]  # {"seeds": 3}
+    ```
+    """
+
+    path: Path
+    outputs: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    read_settings: Callable[[Path], Mapping[str, Any]] | None = None
+
+    def claim(
+        self, settings: Mapping[str, Any], *, command: str = "", force: bool | None = False, resume: bool = True
+    ) -> bool:
+        """Create the folder for a run, or resume the run in it.
+
+        **Arguments:** `settings`, everything that the numbers of the run depend on; `command`, as typed; `force`: start
+        over, whatever configuration the folder belongs to (None: the caller has no such option to offer); `resume`:
+        whether a run of the same configuration may be resumed.
+
+        **Returns:** whether a run is resumed. **Raises:** `ConfigurationMismatch`.
+        """
+        claim = json_safe({"settings": settings, "versions": versions(), "command": command})
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigurationMismatch(f"{self.path} is a file, not a folder. Choose another folder with --out.")
+        occupied = self.path.exists() and any(self.path.iterdir())
+        if occupied:
+            self._check(claim, force, resume)
         if force:
-            for checkpoint in (path / "fits").glob("*.npz"):
-                checkpoint.unlink()
-        continued = not different and not force
-    path.mkdir(parents=True, exist_ok=True)
-    write_text(path / CONFIG, json.dumps(config, indent=2) + "\n")
-    return continued
+            for pattern in self.outputs:
+                for file in self.path.glob(pattern):
+                    file.unlink()
+        write_json(self.path / CLAIM, claim)
+        return occupied and not force
 
+    def read(self) -> dict[str, Any]:
+        """The claim of the folder: `settings`, `versions` and `command`. **Raises:** `ConfigurationMismatch`."""
+        try:
+            if self.read_settings and not (self.path / CLAIM).exists():
+                return {"settings": json_safe(self.read_settings(self.path)), "versions": {}, "command": ""}
+            stored = json.loads((self.path / CLAIM).read_text(encoding="utf-8"))
+            return {name: dict(stored[name]) for name in ("settings", "versions")} | {"command": stored["command"]}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # Without a claim it may be any folder of the user: not even `force` writes to it.
+            raise ConfigurationMismatch(
+                f"{self.path} is not empty and has no readable {CLAIM}, so it is not the folder of a run. "
+                "Choose another folder with --out."
+            ) from error
 
-def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """One JSON object a line, compressed where the name ends in .gz; a number that is not finite is null."""
-    with atomic_write(path) as file:
-        lines = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=4, mtime=0) if path.suffix == ".gz" else file
-        for row in rows:
-            lines.write((json.dumps(_plain(row), allow_nan=False) + "\n").encode())
-        if lines is not file:
-            lines.close()
-
-
-def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """A table with a header; all digits of every number."""
-    with atomic_write_text(path) as table:
-        writer = csv.DictWriter(table, list(rows[0]) if rows else [])
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file as a whole, so that a killed run leaves none cut in half."""
-    with atomic_write(path) as file:
-        file.write(text.encode())
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        stored = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-        return {"settings": dict(stored["settings"]), "versions": dict(stored["versions"])}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        # Without its configuration it may be anybody's folder: not even --force writes there.
-        raise OtherConfiguration(
-            f"{path} is not empty and holds no readable {CONFIG}, so it is not the folder of a run. "
-            "Give another folder with --out."
-        ) from error
-
-
-def _differences(
-    stored: dict[str, Any], config: dict[str, Any], decisive: tuple[str, ...]
-) -> list[tuple[str, Any, Any]]:
-    old = stored["settings"] | {name: stored["versions"].get(name) for name in decisive}
-    new = json.loads(json.dumps(config["settings"])) | {name: config["versions"][name] for name in decisive}
-    return [(name, old.get(name), new.get(name)) for name in {**old, **new} if old.get(name) != new.get(name)]
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()}
+    def _check(self, claim: dict[str, Any], force: bool | None, resume: bool) -> None:
+        stored = self.read()
+        old, new = (
+            each["settings"] | {name: each["versions"].get(name) for name in self.packages} for each in (stored, claim)
+        )
+        different = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+        if different and not force:
+            lines = (f"  {name}: {old.get(name)} in the folder, {new.get(name)} requested" for name in different)
+            choice = "." if force is None else ", or replace that run with --force."
+            raise ConfigurationMismatch(
+                f"{self.path} belongs to a run of another configuration:\n" + "\n".join(lines) + "\n"
+                f"Choose another folder with --out{choice}"
+            )
+        if not different and not force and not resume:
+            raise ConfigurationMismatch(
+                f"{self.path} already holds this run. Continue it with --resume, or choose another folder with --out."
+            )

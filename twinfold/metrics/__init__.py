@@ -1,12 +1,16 @@
-"""How good a prediction is."""
+"""Accuracy of a twin or a fit: errors, constraint violations and failures on recorded runs.
 
-from twinfold.metrics._dtw import dtw
-from twinfold.metrics._errors import relative_error, rmse
-from twinfold.metrics._evaluate import Evaluation, evaluate, measure
-from twinfold.metrics._floor import with_true_field
+`evaluate` computes all metrics of a model on a data set; `predict` returns the predictions themselves, and `measure`
+the metrics of predictions. `with_true_field` gives the smallest error that is possible with a twin's integrator.
+"""
+
+from twinfold.metrics._errors import MAX_DTW_SAMPLES, dtw, relative_error, rmse
+from twinfold.metrics._evaluate import REDUCE_OVER_RUNS, Evaluation, evaluate, measure, with_true_field
 from twinfold.metrics._predict import Predictions, predict
 
 __all__ = [
+    "MAX_DTW_SAMPLES",
+    "REDUCE_OVER_RUNS",
     "Evaluation",
     "Predictions",
     "dtw",

@@ -1,41 +1,62 @@
-"""How far a prediction is from what was measured, for each run.
+"""Errors of a prediction, for each run.
 
 Every function takes `predicted` [..., R, T, k], `y` [R, T, k] and `mask` [R, T, k], True where an output was measured
-(never in the padding), and returns [..., R]. A prediction that is not finite has an infinite error.
+(False in the padding), and returns [..., R] unless stated otherwise. A prediction that is not finite has an infinite
+error.
 """
 
 import numpy as np
 
-
-def deviation(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """predicted - y in float64: 0 where nothing was measured, infinite where the prediction is not finite."""
-    error = np.asarray(predicted, np.float64) - np.asarray(y, np.float64)
-    return np.where(mask, np.where(np.isfinite(error), error, np.inf), 0.0)
+MAX_DTW_SAMPLES = 1000
+"""The number of samples of a run that `dtw` compares: its cost is quadratic in them."""
 
 
 def mae(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Mean absolute error over all measured values of a run."""
-    return np.abs(deviation(predicted, y, mask)).sum((-2, -1)) / mask.sum((-2, -1))
+    return np.abs(_error(predicted, y, mask)).sum((-2, -1)) / mask.sum((-2, -1))
 
 
 def mse(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Mean squared error over all measured values of a run."""
-    return _square(deviation(predicted, y, mask)).sum((-2, -1)) / mask.sum((-2, -1))
+    return _square(_error(predicted, y, mask)).sum((-2, -1)) / mask.sum((-2, -1))
 
 
 def rmse(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Root of the mean squared error."""
+    """Root mean squared error over all measured values of a run.
+
+    **Arguments:** `predicted` [..., R, T, k]; `y` and `mask` [R, T, k], `mask` True where an output was measured.
+
+    **Returns:** [..., R]; infinite where a prediction is not finite.
+
+    **Example:**
+
+    ```python
+    y = np.zeros((1, 4, 1))
+    tw.metrics.rmse(y + 2.0, y, np.ones_like(y, bool))  # [2.]
+    ```
+    """
     return np.sqrt(mse(predicted, y, mask))
 
 
 def relative_error(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """||predicted - y|| / rms size of y at each sample, [..., R, T]; NaN where nothing was measured.
+    """||predicted - y|| at each sample, divided by the root mean square of ||y|| over the run.
 
-    Both norms are means over the outputs measured there, so that a missing output does not look like a small error.
+    Both norms are means over the outputs measured at the sample, so that a missing output does not reduce the error.
+
+    **Arguments:** `predicted` [..., R, T, k]; `y` and `mask` [R, T, k], `mask` True where an output was measured.
+
+    **Returns:** [..., R, T]; NaN at a sample without measured outputs, infinite where a prediction is not finite.
+
+    **Example:**
+
+    ```python
+    y = np.full((1, 3, 2), 4.0)
+    tw.metrics.relative_error(y + 1.0, y, np.ones_like(y, bool))  # [[0.25, 0.25, 0.25]]
+    ```
     """
     measured = mask.sum(-1)
     size = np.sqrt((np.where(mask, y, 0.0).astype(np.float64) ** 2).sum((-2, -1)) / mask.sum((-2, -1)))
-    error = np.sqrt(_square(deviation(predicted, y, mask)).sum(-1) / np.maximum(measured, 1))
+    error = np.sqrt(_square(_error(predicted, y, mask)).sum(-1) / np.maximum(measured, 1))
     error = error / np.maximum(size, np.finfo(np.float64).tiny)[..., None]
     return np.where(measured > 0, error, np.nan)
 
@@ -43,21 +64,76 @@ def relative_error(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np
 def valid_time(
     relative: np.ndarray, ts: np.ndarray, length: np.ndarray, failed: np.ndarray, threshold: float = 0.3
 ) -> np.ndarray:
-    """Valid prediction time: from a run's start to the first sample that is too far off, or whose step failed.
+    """Valid prediction time: from the start of a run to the first sample beyond the threshold or with a failed step.
 
-    **Arguments:** `relative` [..., R, T], see `relative_error`; `ts` [R, T]; `length` [R], samples that are not
-    padding; `failed` [..., R, T], whether a step failed; `threshold`, the relative error that is too much.
+    **Arguments:** `relative` [..., R, T], see `relative_error`; `ts` [R, T]; `length` [R], samples without padding;
+    `failed` [..., R, T], whether a step failed; `threshold` of the relative error.
 
-    **Returns:** the time, [..., R]; a run's whole duration where its prediction stays valid.
+    **Returns:** the time, [..., R]; the duration of the run if its prediction stays valid.
     """
-    real = np.arange(ts.shape[-1]) < length[:, None]
-    lost = real & ((relative > threshold) | failed)
+    is_sample = np.arange(ts.shape[-1]) < length[:, None]
+    invalid = is_sample & ((relative > threshold) | failed)
     last = np.take_along_axis(ts, length[:, None] - 1, axis=-1)[:, 0]
-    first_lost = np.take_along_axis(np.broadcast_to(ts, lost.shape), lost.argmax(-1)[..., None], axis=-1)[..., 0]
-    return np.where(lost.any(-1), first_lost, last) - ts[:, 0]
+    first = np.take_along_axis(np.broadcast_to(ts, invalid.shape), invalid.argmax(-1)[..., None], axis=-1)[..., 0]
+    return np.where(invalid.any(-1), first, last) - ts[:, 0]
+
+
+def dtw(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Dynamic time warping: the distance of two trajectories when time may be stretched.
+
+        DTW = min over monotone alignments of  sum_(i, j) ||predicted_i - y_j||_2
+
+    The local cost is the Euclidean distance of the outputs, summed along the alignment (neither squared nor divided by
+    its length), so that DTW grows with the horizon. Only samples at which every output was measured are compared, at
+    most the first `MAX_DTW_SAMPLES` of a run.
+
+    **Arguments:** `predicted` [..., R, T, k]; `y` and `mask` [R, T, k], `mask` True where an output was measured.
+
+    **Returns:** [..., R]; infinite where a prediction is not finite, NaN for a run without a complete sample.
+
+    **Raises:** `ImportError` if the package dtaidistance is missing (`pip install 'twinfold[dtw]'`).
+
+    **Example:**
+
+    ```python
+    y = np.sin(np.linspace(0.0, 6.0, 50))[None, :, None]
+    delayed = np.roll(y, 3, axis=1)
+    mask = np.ones_like(y, bool)
+    tw.metrics.dtw(delayed, y, mask) < np.abs(delayed - y).sum()  # [True]
+    ```
+    """
+    distance = _dtw_distance()
+    flat = np.asarray(predicted, np.float64).reshape(-1, *predicted.shape[-3:])
+    out = np.full((len(flat), len(y)), np.nan)
+    for run in range(len(y)):
+        rows = np.flatnonzero(mask[run].all(-1))[:MAX_DTW_SAMPLES]
+        if rows.size == 0:
+            continue
+        measured = np.ascontiguousarray(y[run, rows], np.float64)
+        for index, trajectory in enumerate(flat[:, run]):
+            candidate = np.ascontiguousarray(trajectory[rows])
+            finite = np.isfinite(candidate).all()
+            out[index, run] = distance(candidate, measured, inner_dist="euclidean") if finite else np.inf
+    return out.reshape(*predicted.shape[:-3], len(y))
+
+
+def _dtw_distance():
+    try:
+        from dtaidistance import dtw_ndim
+    except ImportError as error:
+        raise ImportError(
+            "DTW needs the package dtaidistance: pip install 'twinfold[dtw]'. Or evaluate with dtw=False."
+        ) from error
+    return dtw_ndim.distance_fast
+
+
+def _error(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """predicted - y in float64: 0 for a missing value, infinite where the prediction is not finite."""
+    error = np.asarray(predicted, np.float64) - np.asarray(y, np.float64)
+    return np.where(mask, np.where(np.isfinite(error), error, np.inf), 0.0)
 
 
 def _square(error: np.ndarray) -> np.ndarray:
-    # A diverged prediction may be finite and still overflow when squared.
+    # A diverged prediction can be finite and still overflow when squared.
     with np.errstate(over="ignore"):
         return error**2

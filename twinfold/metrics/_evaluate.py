@@ -1,23 +1,21 @@
-"""One table of numbers for a twin or a fit: every metric for each seed and run, and what they come to over seeds."""
+"""Evaluation: every metric for each seed and run, and its statistics over seeds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from twinfold.data import Dataset
-from twinfold.metrics._dtw import dtw as warped
-from twinfold.metrics._errors import mae, mse, relative_error, rmse, valid_time
+from twinfold.metrics import _errors as errors
 from twinfold.metrics._predict import Predictions, predict
 from twinfold.model import Twin
 from twinfold.numerics import AbstractConstraint
 from twinfold.train import Fit
 
-VALUES = 20_000_000  # numbers that are predicted at a time
-
-# How the runs of a seed make one number: a largest violation is the largest of all runs, failures are counted.
-OVER_RUNS: dict[str, Callable] = {
+MAX_VALUES = 20_000_000  # numbers predicted at a time, to limit the memory
+REDUCE_OVER_RUNS: dict[str, Callable] = {
     "mae": np.mean,
     "mse": np.mean,
     "rmse": np.mean,
@@ -29,16 +27,24 @@ OVER_RUNS: dict[str, Callable] = {
     "valid_time": np.mean,
     "failed": np.sum,
 }
+"""The names of all metrics, each with the function that reduces its values over runs to one number per seed."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Metrics of S seeds on R runs.
+    """Metrics of S seeds on R runs; returned by `evaluate` and `measure`.
 
-    `metrics` has an [S, R] array for each of mae, mse, rmse, dtw, violation_mean, violation_max, their relative_...
-    kind, valid_time and failed. A failed run (a value that is not finite, or a step that did not succeed) keeps its
-    place with the error that it has, infinite where there is no prediction; `reasons` says why it failed. NaN means
-    that there is nothing to measure: no constraint, no complete sample for DTW.
+    `metrics` has an [S, R] array for each name in `REDUCE_OVER_RUNS`. A failed run (a value that is not finite, or a
+    step that did not succeed) keeps its error, which is infinite if there is no prediction; `reasons` has the cause by
+    seed and run. NaN means that a metric does not apply: no constraint, no complete sample for DTW.
+
+    **Example:**
+
+    ```python
+    evaluation = tw.metrics.Evaluation((0, 1), ("a",), {"mae": np.array([[1.0], [3.0]])}, {})
+    evaluation.by_seed()["mae"]  # [1., 3.]
+    evaluation.aggregate()["mae"]  # {"mean": 2.0, "std": 1.0, "median": 2.0}
+    ```
     """
 
     seeds: tuple[int, ...]
@@ -48,7 +54,7 @@ class Evaluation:
 
     @property
     def failures(self) -> int:
-        """How many runs failed, over all seeds."""
+        """Number of failed runs, over all seeds."""
         return int(self.metrics["failed"].sum())
 
     def rows(self) -> list[dict[str, Any]]:
@@ -62,12 +68,17 @@ class Evaluation:
         ]
 
     def by_seed(self) -> dict[str, np.ndarray]:
-        """One number for each seed, [S]: the mean over runs, the largest of a maximum, the number of failures."""
-        return {name: OVER_RUNS[name](values, axis=1) for name, values in self.metrics.items()}
+        """Each metric reduced over the runs, [S]: the mean, the maximum of maxima, the number of failures."""
+        return {name: REDUCE_OVER_RUNS[name](values, axis=1) for name, values in self.metrics.items()}
 
     def aggregate(self) -> dict[str, dict[str, float]]:
-        """Mean, standard deviation (0 for one seed) and median over seeds of each metric; see `by_seed`."""
-        return {name: _spread(values) for name, values in self.by_seed().items()}
+        """Mean, standard deviation (0 for one seed) and median over seeds of each metric in `by_seed`."""
+        functions = {"mean": np.mean, "std": np.std, "median": np.median}
+        with np.errstate(invalid="ignore"):  # with one infinite seed the standard deviation is NaN
+            return {
+                metric: {name: float(function(values)) for name, function in functions.items()}
+                for metric, values in self.by_seed().items()
+            }
 
 
 def evaluate(
@@ -77,42 +88,64 @@ def evaluate(
     threshold: float = 0.3,
     dtw: bool = True,
     constraint: AbstractConstraint | None = None,
-    values: int = VALUES,
+    max_values: int = MAX_VALUES,
 ) -> Evaluation:
-    """Predict every run from its initial state and measure how good that is.
+    """Predict every run from its initial state and compute the metrics of the prediction.
 
-    **Arguments:** `model`, a twin, or a fit, all of whose seeds are evaluated side by side; `data`, the runs; the
-    relative error `threshold` up to which a prediction counts as valid; `dtw=False` leaves that metric out (it needs
-    `pip install 'twinfold[dtw]'`); `constraint`: measure its violation by the outputs, taken as states, and not
-    that of the twin's own constraint; `values`, how many numbers are predicted at a time.
+    **Arguments:**
+
+    - `model`: a twin, or a fit, all seeds of which are evaluated.
+    - `data`: the runs.
+    - `threshold`: the relative error up to which a prediction is valid.
+    - `dtw`: whether to compute DTW (needs `pip install 'twinfold[dtw]'`).
+    - `constraint`: compute its violation by the outputs, taken as states, instead of that of the twin's constraint.
+    - `max_values`: how many numbers are predicted at a time; limits the memory.
 
     **Returns:** an `Evaluation`.
+
+    **Example:**
+
+    ```python
+    ts = np.linspace(0.0, 2.0, 21)
+    data = tw.Dataset.from_arrays(ts, [np.exp(-ts), 2 * np.exp(-ts)])
+    evaluation = tw.evaluate(tw.Twin(lambda x: -x), data, dtw=False)
+    evaluation.aggregate()["mae"]["mean"] < 1e-6  # True
+    ```
     """
     seeds = len(model.seeds) if isinstance(model, Fit) else 1
     longest = max(len(run.ts) for run in data.runs)
-    columns = len(data.output_names) + (data.runs[0].states or 0) + data.runs[0].inputs
-    size = max(1, values // (seeds * longest * columns))
-    names = [data.names[start : start + size] for start in range(0, len(data), size)]
-    # Not all runs at once, where that would be too much for the memory.
+    columns = len(data.output_names) + data.runs[0].states + data.runs[0].inputs
+    size = max(1, max_values // (seeds * longest * columns))
     parts = []
-    for part in names:
-        predictions = predict(model, data.select(part))
+    for start in range(0, len(data), size):
+        predictions = predict(model, data.select(data.names[start : start + size]))
         predictions = predictions if constraint is None else predictions.against(constraint)
         parts.append(measure(predictions, threshold=threshold, dtw=dtw))
-    return _joined(parts)
+    return _concatenated(parts)
 
 
 def measure(predictions: Predictions, *, threshold: float = 0.3, dtw: bool = True) -> Evaluation:
-    """The metrics of predictions that were already made; arguments as for `evaluate`."""
-    predicted, y, mask = predictions.predicted, predictions.y, predictions.mask
-    lost = predictions.failed_steps
-    relative = relative_error(predicted, y, mask)
-    metrics = {metric.__name__: metric(predicted, y, mask) for metric in (mae, mse, rmse)}
-    metrics["dtw"] = warped(predicted, y, mask) if dtw else np.full(metrics["mae"].shape, np.nan)
-    for name, values in (("violation", predictions.violation), ("relative_violation", predictions.relative)):
-        metrics[f"{name}_mean"], metrics[f"{name}_max"] = violations(values, predictions.real)
-    metrics["valid_time"] = valid_time(relative, predictions.ts, predictions.length, lost, threshold)
-    metrics["failed"] = np.any(lost, axis=-1)
+    """The metrics of given predictions; the arguments are those of `evaluate`.
+
+    **Example:**
+
+    ```python
+    ts = np.linspace(0.0, 2.0, 21)
+    data = tw.Dataset.from_arrays(ts, [np.exp(-ts)])
+    predictions = tw.predict(tw.Twin(lambda x: -x), data)
+    tw.metrics.measure(predictions.until(1.0), dtw=False).failures  # 0
+    ```
+    """
+    arrays = predictions.predicted, predictions.y, predictions.mask
+    failed = predictions.failed_steps
+    metrics = {metric.__name__: metric(*arrays) for metric in (errors.mae, errors.mse, errors.rmse)}
+    metrics["dtw"] = errors.dtw(*arrays) if dtw else np.full(metrics["mae"].shape, np.nan)
+    for name in ("violation", "relative_violation"):
+        values = getattr(predictions, name)
+        metrics[f"{name}_mean"], metrics[f"{name}_max"] = _mean_and_max(values, predictions.is_sample)
+    relative = errors.relative_error(*arrays)
+    metrics["valid_time"] = errors.valid_time(relative, predictions.ts, predictions.length, failed, threshold)
+    metrics["failed"] = np.any(failed, axis=-1)
     reasons = {
         (predictions.seeds[i], predictions.runs[j]): predictions.reason(i, j)
         for i, j in np.argwhere(metrics["failed"]).tolist()
@@ -120,28 +153,41 @@ def measure(predictions: Predictions, *, threshold: float = 0.3, dtw: bool = Tru
     return Evaluation(predictions.seeds, predictions.runs, metrics, reasons)
 
 
-def violations(values: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and maximum over samples and constraints: [..., R, T, m] -> [..., R]; `real` [R, T] is not padding.
+def with_true_field(twin: Twin, truth: Callable) -> Twin:
+    """The twin with the exact field in place of its own.
 
-    Every sample counts, failed steps too. NaN where there is no constraint.
+    Its error is that of the integrator, step and projection alone: the lowest that a model with these can reach. A
+    model with a smaller error has fitted the discretisation error.
+
+    **Arguments:** `twin`, trained or not; `truth`, the exact dx/dt, a function of any of t, x, z, w, p
+    (for a `System`: `system.truth`).
+
+    **Example:**
+
+    ```python
+    twin = tw.Twin(tw.BlackBox(tw.MLP(width=8, depth=1)), integrator=tw.Euler())
+    exact = tw.metrics.with_true_field(twin, lambda x: -x)
+    ts = np.linspace(0.0, 1.0, 11)
+    data = tw.Dataset.from_arrays(ts, [np.exp(-ts)])
+    tw.evaluate(exact, data, dtw=False).aggregate()["mae"]["mean"]  # the error of Euler's method
+    ```
     """
-    if values.shape[-1] == 0:
-        nothing = np.full(values.shape[:-2], np.nan)
-        return nothing, nothing
-    values = np.where(real[..., None], values, 0.0).astype(np.float64)
-    return values.sum((-2, -1)) / (real.sum(-1) * values.shape[-1]), values.max((-2, -1))
+    return eqx.tree_at(lambda twin: twin.cell.field, twin, truth, is_leaf=lambda node: node is twin.field)
 
 
-def _spread(values: np.ndarray) -> dict[str, float]:
-    with np.errstate(invalid="ignore"):  # one infinite seed: the mean is infinite, the spread not defined
-        return {
-            "mean": float(np.mean(values)),
-            "std": float(np.std(values)),
-            "median": float(np.median(values)),
-        }
+def _mean_and_max(violation: np.ndarray, is_sample: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and maximum over samples and constraints, failed steps included: [..., R, T, m] -> [..., R].
+
+    NaN without a constraint.
+    """
+    if violation.shape[-1] == 0:
+        undefined = np.full(violation.shape[:-2], np.nan)
+        return undefined, undefined
+    values = np.where(is_sample[..., None], violation, 0.0).astype(np.float64)
+    return values.sum((-2, -1)) / (is_sample.sum(-1) * values.shape[-1]), values.max((-2, -1))
 
 
-def _joined(parts: Sequence[Evaluation]) -> Evaluation:
+def _concatenated(parts: Sequence[Evaluation]) -> Evaluation:
     first = parts[0]
     return Evaluation(
         first.seeds,

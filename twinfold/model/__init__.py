@@ -2,7 +2,7 @@
 
 from twinfold.model._constraint.base import Conserved, Constraint, Stack
 from twinfold.model._constraint.bounds import Bounds
-from twinfold.model._constraint.hidden import WithHidden, constraint_of, hidden
+from twinfold.model._constraint.hidden import WithHiddenConstraints, constraint_of, with_hidden_constraints
 from twinfold.model._constraint.index import dae_index, index_of
 from twinfold.model._fields import BlackBox, GreyBox
 from twinfold.model._implicit import Implicit
@@ -13,7 +13,7 @@ from twinfold.model._learned.network import Network, matched_width
 from twinfold.model._learned.trajectory import TrajectoryNetwork
 from twinfold.model._mechanics.friction import Friction
 from twinfold.model._mechanics.multibody import Multibody
-from twinfold.model._model_file import ModelInfo, load_model, read_info, save_model
+from twinfold.model._model_file import load_model, save_model
 from twinfold.model._recipes import hnn, hrpinn, lnn, node, phrpinn, pinn, pnode, snde
 from twinfold.model._simulation import Simulation, SimulationError, simulate_unchecked
 from twinfold.model._stabilised import Stabilised
@@ -32,7 +32,6 @@ __all__ = [
     "Friction",
     "GreyBox",
     "Implicit",
-    "ModelInfo",
     "Multibody",
     "Network",
     "Scaling",
@@ -46,11 +45,10 @@ __all__ = [
     "TrajectoryNetwork",
     "Twin",
     "Unknown",
-    "WithHidden",
+    "WithHiddenConstraints",
     "constraint_of",
     "count_parameters",
     "dae_index",
-    "hidden",
     "hnn",
     "hrpinn",
     "index_of",
@@ -61,8 +59,8 @@ __all__ = [
     "phrpinn",
     "pinn",
     "pnode",
-    "read_info",
     "save_model",
     "simulate_unchecked",
     "snde",
+    "with_hidden_constraints",
 ]

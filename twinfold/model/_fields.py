@@ -14,6 +14,13 @@ class GreyBox(eqx.Module):
 
     **Arguments:** `physics`, the part you trust, and `residual`, the part to be learned: an `MLP`, or any
     function or module that returns a contribution to the whole of dx. Each takes what it names of t, x, z, w, p.
+
+    **Example:**
+
+    ```python
+    spring = lambda x: jnp.stack([x[1], -x[0]])
+    twin = tw.Twin(tw.GreyBox(spring, residual=tw.MLP(states=[1], adds_to=[1])))  # friction is to be learned
+    ```
     """
 
     physics: Callable
@@ -25,7 +32,14 @@ class GreyBox(eqx.Module):
 
 
 class BlackBox(eqx.Module):
-    """dx/dt = f_unk(t, x, w): nothing is known, everything is learned (a neural ODE)."""
+    """dx/dt = f_unk(t, x, w): nothing is known, everything is learned (a neural ODE).
+
+    **Example:**
+
+    ```python
+    twin = tw.Twin(tw.BlackBox(tw.MLP(width=16, depth=2)))  # a neural ODE
+    ```
+    """
 
     network: Callable
 

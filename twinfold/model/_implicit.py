@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from twinfold._core import Frozen, call_by_name, named_arguments
-from twinfold.numerics import AbstractImplicit
+from twinfold.numerics._algebraic import AbstractImplicit
 from twinfold.numerics._root import AbstractEquations, Root, find_root
 from twinfold.typing import Parameters, Scalar, State
 
@@ -66,6 +66,14 @@ class Implicit(AbstractImplicit):
       the vector itself when left out.
     - `size`: typical magnitudes of the variables; corrections far below them end the iteration.
     - `max_steps`: how often h may be linearised before the solution counts as failed.
+
+    **Example:**
+
+    ```python
+    diode = tw.Implicit(lambda x, z: z + 1e-3 * (jnp.exp(20 * z) - 1) - x[:1], guess=[0.0], names=["voltage"])
+    twin = tw.Twin(lambda x, z: -z, algebraic=diode)
+    twin.simulate([1.0], jnp.linspace(0, 1, 11)).zs[-1]
+    ```
     """
 
     h: Callable

@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from twinfold._core import RESULTS
 from twinfold.numerics import Trajectory, rollout
 from twinfold.typing import ConstraintVector, Parameters, State, Times
 
@@ -14,7 +16,15 @@ if TYPE_CHECKING:
 
 
 class Simulation(eqx.Module):
-    """A trajectory with its outputs y and algebraic variables z."""
+    """A trajectory with its outputs y and algebraic variables z.
+
+    **Example:**
+
+    ```python
+    simulation = tw.Twin(lambda x: -x).simulate([1.0], jnp.linspace(0, 1, 11))
+    simulation.ts, simulation.xs, simulation.ys
+    ```
+    """
 
     trajectory: Trajectory
     ys: Float[Array, "*batch T k"]
@@ -25,12 +35,28 @@ class Simulation(eqx.Module):
         return self.trajectory.ts
 
     @property
+    def valid_ys(self) -> Float[Array, "*batch T k"]:
+        """The outputs, NaN from the first divergence on (a rollout holds its last finite state for the gradients)."""
+        diverged = jnp.cumsum(self.trajectory.result == RESULTS.nonfinite, axis=-1) > 0
+        return jnp.where(diverged[..., None], jnp.nan, self.ys)
+
+    @property
     def xs(self) -> Float[Array, "*batch T n"]:
         return self.trajectory.xs
 
 
 class SimulationError(RuntimeError):
-    """A simulation failed; what was computed up to there is in `simulation`."""
+    """A simulation failed; what was computed up to there is in `simulation`.
+
+    **Example:**
+
+    ```python
+    try:
+        tw.Twin(lambda x: x**3).simulate([10.0], jnp.linspace(0, 1, 11))
+    except tw.SimulationError as error:
+        error.simulation.xs  # finite up to the failure
+    ```
+    """
 
     def __init__(self, message: str, simulation: Simulation):
         super().__init__(message)
@@ -50,6 +76,14 @@ def simulate_unchecked(
     """`Twin.simulate` without its checks, for use under `jax.vmap`, in losses and derivatives: failures stay data.
 
     **Arguments:** as for `Twin.simulate`, all arrays; `p`, every parameter (`twin.parameters(run)`).
+
+    **Example:**
+
+    ```python
+    twin, ts = tw.Twin(lambda x, p: -p["k"] * x, params={"k": 1.0}), jnp.linspace(0, 1, 11)
+    slope = jax.grad(lambda k: tw.model.simulate_unchecked(twin, jnp.ones(1), ts, None, {"k": k}).ys[-1, 0])
+    slope(1.0)  # about -exp(-1)
+    ```
     """
     trajectory = rollout(twin.cell, x0, ts, w, p=p, level=level, inconsistent_x0=inconsistent_x0, throw=False)
     ys, zs = jax.vmap(lambda t, x, w, z: twin.observed(t, x, w, p, z))(ts, trajectory.xs, w, trajectory.zs)

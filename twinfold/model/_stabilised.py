@@ -19,7 +19,16 @@ from twinfold.typing import ConstraintVector, Parameters, Scalar, State
 
 
 class Stabilised(eqx.Module):
-    """A field with a pull towards the manifold of `constraint` (the same one as the twin's), of rate `gamma`."""
+    """A field with a pull towards the manifold of `constraint` (the same one as the twin's), of rate `gamma`.
+
+    **Example:**
+
+    ```python
+    energy = tw.Conserved(lambda x: 0.5 * x @ x)
+    field = tw.model.Stabilised(lambda x: jnp.stack([x[1], -x[0]]), energy, gamma=5.0)
+    tw.Twin(field, constraint=energy).simulate([1.0, 0.0], jnp.linspace(0, 10, 51)).trajectory.violation.max()
+    ```
+    """
 
     field: Callable
     constraint: AbstractConstraint

@@ -34,6 +34,13 @@ class StepperOutput:
 
     `violation` [m] is relative. `ok` is False where there is no prediction (all values are NaN then), or one that
     violates the constraint; `message` says why. The residual is NaN where nothing was measured.
+
+    **Example:**
+
+    ```python
+    output = tw.Twin(lambda x: -x).stepper([1.0]).step(0.0, y=[1.1])
+    output.y, output.residual, output.ok
+    ```
     """
 
     t: float
@@ -62,6 +69,16 @@ class Stepper:
 
     **Arguments:** `twin`; `p`, the values of its parameters; `run`, the index of the run whose estimated initial state
     to start from; `dtype` of the state.
+
+    **Example:**
+
+    ```python
+    stepper = tw.Twin(lambda x, w: w - x).stepper([0.0])
+    for t in (0.0, 0.1, 0.2):
+        output = stepper.step(t, w=[1.0])
+    saved = stepper.state()  # plain JSON
+    stepper.ahead([0.3, 0.4], [[1.0], [1.0]]).ys
+    ```
     """
 
     def __init__(self, twin: "Twin", p: Parameters, *, run: Any = None, dtype: Any = None):
@@ -127,7 +144,7 @@ class Stepper:
         self._last = now
         message = RESULTS[result] if int(result._value) else note
         if not now.alive:
-            return self._no_prediction(t, measured, f"{message} Call `reset` to go on.")
+            return self._no_prediction(t, measured, f"{message} Call `reset` to continue.")
         ok = not int(result._value) and bool(np.isfinite(y_now).all())
         if not ok and not message:
             message = "The output is not finite."

@@ -27,7 +27,7 @@ from twinfold.numerics import (
     Unconstrained,
 )
 from twinfold.numerics._constraint import check_constraint
-from twinfold.numerics._stiffness import unstable_step
+from twinfold.numerics._stability import stability_problem
 from twinfold.typing import Parameters, Scalar, State
 
 
@@ -50,6 +50,20 @@ class Twin(eqx.Module):
       when left out, the x0 of the data, or else the first observation.
     - `integrator`, `constraint`, `projection`: the recurrent cell.
     - `input_interpolation`: `"hold"` or `"linear"`, how the inputs vary between their samples.
+
+    **Example:**
+
+    ```python
+    def physics(x, w, p):
+        return jnp.stack([x[1], w[0] - p["stiffness"] * x[0]])
+
+    twin = tw.Twin(
+        field=tw.GreyBox(physics, residual=tw.MLP(states=[1], adds_to=[1], width=8, depth=1)),
+        params={"stiffness": tw.Unknown(2.0, positive=True)},
+        observe=lambda x: x[:1],
+        initial=lambda y: jnp.append(y, 0.0),
+    )
+    ```
     """
 
     cell: Cell
@@ -177,6 +191,11 @@ class Twin(eqx.Module):
         """Every parameter that is to be estimated."""
         return [node for node in jax.tree.leaves(self, is_leaf=is_unknown) if isinstance(node, Unknown)]
 
+    @property
+    def has_own_parameters(self) -> bool:
+        """Whether any parameter has a value for each run or group."""
+        return any(unknown.own for unknown in self.unknowns())
+
     def run_indices(self, names: Sequence[str], groups: Sequence[str]) -> list[int] | None:
         """For each run the index under which `parameters` finds its values; None where one has none.
 
@@ -262,7 +281,7 @@ class Twin(eqx.Module):
         if throw:
             start_level = self.constraint.level(times[0], first, values) if wanted is None else wanted
             longest = float(jnp.max(jnp.diff(times)))
-            wrong = unstable_step(self.cell, times[0], first, w0, values, start_level, longest)
+            wrong = stability_problem(self.cell, times[0], first, w0, values, start_level, longest)
             if wrong is not None:
                 raise ValueError(wrong)
         simulation = simulate_unchecked(self, first, times, inputs, values, wanted, inconsistent_x0)
@@ -357,9 +376,9 @@ def check_model(twin: Twin, t: Scalar, x: State, w: Any, p: Parameters) -> int:
     if getattr(rate, "shape", None) != x.shape:
         raise ValueError(f"field: dx has shape {getattr(rate, 'shape', type(rate))} for a state of shape {x.shape}.")
     count = check_constraint(twin.constraint, t, x, p)
-    root = getattr(twin.projection, "root", None)
-    if root is not None and root.value.shape[0] != x.shape[0]:
-        raise ValueError(f"metric: it has {root.value.shape[0]} weights for {x.shape[0]} states.")
+    metric = twin.projection.metric
+    if metric is not None and metric.states != x.shape[0]:
+        raise ValueError(f"metric: it has {metric.states} weights for {x.shape[0]} states.")
     outputs = jax.eval_shape(twin.outputs, t, x, w, p)
     if outputs.ndim != 1:
         raise ValueError(f"observe: y has shape {outputs.shape}; it must be a vector of outputs.")

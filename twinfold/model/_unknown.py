@@ -1,10 +1,10 @@
-"""Unknown physical parameters: estimated with the network, positive or bounded where physics says so.
+"""Unknown physical parameters: estimated together with the networks, positive or bounded where physics demands it.
 
 Each is stored as a dimensionless `raw` that starts at zero, so that a parameter of 1e-4 and one of 1e6 take
 steps of the same relative size:
 
-    free      value = start + max(|start|, 1) raw        positive  value = start exp(raw)
-    bounded   value = lower + (upper - lower) sigmoid(logit(start) + raw)
+    free      value = guess + max(|guess|, 1) raw        positive  value = guess exp(raw)
+    bounded   value = lower + (upper - lower) sigmoid(logit(guess) + raw)
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,20 @@ from twinfold._core import Frozen
 class Unknown(eqx.Module):
     """A parameter to be estimated from data.
 
-    **Arguments:** `start`, the first guess; `positive=True`, or `bounds=(lower, upper)`, to keep it there;
-    `per_run=True` for one value per run (where it starts), or `per_group=True` for one per group of runs (a
-    battery cell's own capacity), rather than one shared by all; `spread`, how far it is believed to be from `start`,
-    in units of `raw` (0.1 is about 10 %), for `Loss(prior=...)`.
+    **Arguments:** `guess`, the first value; `positive=True`, or `bounds=(lower, upper)`, to keep it there;
+    `per_run=True` for one value per run (an initial state), or `per_group=True` for one per group of runs (the
+    capacity of a battery cell), rather than one shared by all; `spread`, the prior standard deviation in units of
+    `raw` (0.1 is about 10 %), for `Loss(prior=...)`.
+
+    **Example:**
+
+    ```python
+    twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(0.5, positive=True)})
+    twin.parameters()["k"]  # 0.5 until it is fitted
+    ```
     """
 
-    start: Frozen
+    guess: Frozen
     raw: Float[Array, "..."]
     positive: bool = eqx.field(static=True)
     bounds: tuple[float, float] | None = eqx.field(static=True)
@@ -39,7 +46,7 @@ class Unknown(eqx.Module):
 
     def __init__(
         self,
-        start: ArrayLike | list,
+        guess: ArrayLike | list,
         *,
         positive: bool = False,
         bounds: tuple[float, float] | None = None,
@@ -47,23 +54,23 @@ class Unknown(eqx.Module):
         per_group: bool = False,
         spread: float | None = None,
     ):
-        start = np.asarray(start, dtype=float)
-        if not np.all(np.isfinite(start)):
-            raise ValueError(f"Unknown(start={start}): the first guess must be finite.")
+        guess = np.asarray(guess, dtype=float)
+        if not np.all(np.isfinite(guess)):
+            raise ValueError(f"Unknown(guess={guess}): the first guess must be finite.")
         if positive and bounds is not None:
             raise ValueError("Unknown: give either positive=True or bounds=(lower, upper), not both.")
-        if positive and not np.all(start > 0):
-            raise ValueError(f"Unknown(start={start}, positive=True): the first guess must be positive.")
+        if positive and not np.all(guess > 0):
+            raise ValueError(f"Unknown(guess={guess}, positive=True): the first guess must be positive.")
         if spread is not None and not spread > 0:
             raise ValueError(f"Unknown(spread={spread}): it must be positive.")
         if per_run and per_group:
             raise ValueError("Unknown: give either per_run=True or per_group=True, not both.")
         if bounds is not None and not (bounds[0] < bounds[1]):
             raise ValueError(f"Unknown(bounds={bounds}): the lower bound must be below the upper one.")
-        if bounds is not None and not np.all((bounds[0] < start) & (start < bounds[1])):
-            raise ValueError(f"Unknown(start={start}, bounds={bounds}): the first guess must lie inside.")
-        self.start = Frozen(jnp.asarray(start))
-        self.raw = jnp.zeros(start.shape)
+        if bounds is not None and not np.all((bounds[0] < guess) & (guess < bounds[1])):
+            raise ValueError(f"Unknown(guess={guess}, bounds={bounds}): the first guess must lie inside.")
+        self.guess = Frozen(jnp.asarray(guess))
+        self.raw = jnp.zeros(guess.shape)
         self.positive = positive
         self.bounds = bounds
         self.per_run, self.per_group, self.spread = per_run, per_group, spread
@@ -71,7 +78,7 @@ class Unknown(eqx.Module):
 
     @property
     def own(self) -> bool:
-        """Whether runs, or groups of runs, have a value of their own."""
+        """Whether each run, or each group of runs, has its own value."""
         return self.per_run or self.per_group
 
     def value(self, run: int | Int[ArrayLike, ""] | None = None) -> Float[Array, "..."]:
@@ -80,25 +87,25 @@ class Unknown(eqx.Module):
         if self.owner is not None and run is not None:
             raw = raw[self.owner.value[run]]
         elif self.owner is not None:
-            raw = jnp.zeros_like(self.start.value)  # a run that was not fitted: the first guess
+            raw = jnp.zeros_like(self.guess.value)  # a run that was not fitted: the first guess
         return self._physical(raw)
 
     def _physical(self, raw: Float[Array, "..."]) -> Float[Array, "..."]:
-        start = self.start.value
+        guess = self.guess.value
         if self.positive:
-            return start * jnp.exp(raw)
+            return guess * jnp.exp(raw)
         if self.bounds is not None:
             lower, upper = self.bounds
-            fraction = (start - lower) / (upper - lower)
+            fraction = (guess - lower) / (upper - lower)
             return lower + (upper - lower) * jax.nn.sigmoid(jnp.log(fraction / (1 - fraction)) + raw)
-        return start + jnp.maximum(jnp.abs(start), 1) * raw
+        return guess + jnp.maximum(jnp.abs(guess), 1) * raw
 
     def for_runs(self, groups: tuple[str, ...]) -> "Unknown":
         """A copy with a value for each run, or for each group (`groups` names that of each run), at the first guess."""
         distinct = list(dict.fromkeys(groups))
         owner = [distinct.index(group) for group in groups] if self.per_group else range(len(groups))
         count = len(distinct) if self.per_group else len(groups)
-        raw = jnp.zeros((count, *self.start.value.shape), self.raw.dtype)
+        raw = jnp.zeros((count, *self.guess.value.shape), self.raw.dtype)
         return eqx.tree_at(
             lambda u: (u.raw, u.owner),
             self,
@@ -107,12 +114,12 @@ class Unknown(eqx.Module):
         )
 
     def centred(self) -> "Unknown":
-        """A copy that starts from the median of the values that runs or groups have: the first guess for a new one."""
+        """A copy whose first guess is the median of the values of the runs or groups: for a new one."""
         if self.owner is None:
             return self
         middle = jnp.median(self.raw, axis=0)
         return eqx.tree_at(
-            lambda u: (u.start, u.raw, u.owner),
+            lambda u: (u.guess, u.raw, u.owner),
             self,
             (Frozen(self._physical(middle)), jnp.zeros_like(middle), None),
             is_leaf=lambda node: node is None,

@@ -1,28 +1,26 @@
-"""Remaining useful life: how many cycles until a quantity that wears down passes its threshold, with an interval.
+"""Remaining useful life: cycles until a quantity that wears passes its threshold, with a prediction interval.
 
-The end of life is the first of `CONFIRM` readings in a row beyond the threshold, so that a single bad reading does not
-end it. What is left is found by simulating on from the trend, recoveries and noise included, to that same event. The
-plain straight line through all readings is given beside it.
+Life ends at the first of `END_READINGS` readings in a row beyond the threshold, so that a single bad reading does not
+end it. The remaining life is simulated from the trend, recoveries and noise included, up to the same event. The
+straight line through all readings is given for comparison.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from twinfold.monitor._trend import MEMBERS, Trend, start_trend
+from twinfold.monitor._trend import MEMBERS, Trend
 
-CONFIRM = 3
-PATHS, DRAWS = 500, 5000  # a trend with fewer than one draw in ten that wears down is none
-ABSURD = 20.0  # lives: no reading is that far off; it was not one
+END_READINGS = 3
+PATHS, DRAWS = 500, 5000  # if fewer than one draw in ten wears, there is no trend
+MAX_READING = 20.0  # lives: a larger reading or error is not a measurement
 
 
 @dataclass(frozen=True)
-class Remaining:
-    """Cycles left from the last one seen: `median`, the interval `low` to `high`, and that of the straight `line`.
+class RemainingLife:
+    """Cycles to the end of life: `median`, interval `low` to `high`, and by the straight `line`.
 
-    Infinite means more than can be seen ahead, or never; `note` says so in words.
+    Infinite means beyond the horizon, or never; `note` says so.
     """
 
     median: float
@@ -34,10 +32,10 @@ class Remaining:
 
 @dataclass(frozen=True, eq=False)
 class Life:
-    """The state of a life; `start_life` makes it, `update` gives the next.
+    """The state of a life: `Life.start` creates it, `update` returns the next one.
 
-    `sums` of 1, k, k^2, y, k y over the readings, for the straight line; `beyond`, how many of the last readings in a
-    row are beyond the threshold, `since` which cycle; `ended`, the cycle at which life ended.
+    `sums` of 1, k, k^2, y, k y over the readings, for the straight line; `beyond`, how many of the latest readings in a
+    row are beyond the threshold, and `since` which cycle; `ended`, the cycle at which life ended.
     """
 
     initial: float
@@ -48,76 +46,67 @@ class Life:
     since: int
     ended: int | None
 
+    @staticmethod
+    def start(initial: float, threshold: float, *, falling: bool = True) -> "Life":
+        """Return a life before its first reading.
+
+        **Arguments:** the `initial` value of a new unit; the `threshold` at which life ends; `falling=False` for a
+        quantity that rises to its threshold (a resistance).
+        """
+        span = initial - threshold if falling else threshold - initial
+        if not np.isfinite(span) or span <= 0:
+            raise ValueError(
+                f"The initial value {initial:g} has already passed the threshold {threshold:g}: give another threshold "
+                f"(for a unit that starts low, a fraction of its initial value), or falling={not falling}."
+            )
+        return Life(initial, threshold, Trend.start(), (0.0,) * 5, 0, 0, None)
+
     def update(self, value: float, error: float = 0.0) -> "Life":
-        """One cycle on. **Arguments:** the `value` read in it (not finite: none) and its standard `error`."""
+        """Advance by one cycle, with the `value` read in it (non-finite if there is none) and its standard `error`."""
         span = self.initial - self.threshold
         reading = (value - self.threshold) / span
-        usable = max(abs(reading), abs(error / span)) < ABSURD
+        usable = max(abs(reading), abs(error / span)) < MAX_READING
         trend = self.trend.update(reading if usable else np.nan, abs(error / span))
-        if trend.seen == self.trend.seen:
+        if trend.readings == self.trend.readings:
             return replace(self, trend=trend)
         k = trend.age
         sums = tuple(a + b for a, b in zip(self.sums, (1, k, k * k, reading, k * reading), strict=True))
         beyond = self.beyond + 1 if reading < 0 else 0
         since = k if beyond == 1 else self.since
-        ended = since if self.ended is None and beyond == CONFIRM else self.ended
+        ended = since if self.ended is None and beyond == END_READINGS else self.ended
         return replace(self, trend=trend, sums=sums, beyond=beyond, since=since, ended=ended)
 
-    def remaining(self, *, level: float = 0.9, farthest: int = 1000, seed: int = 0) -> Remaining:
-        """What is left after the last cycle.
+    def remaining(self, *, confidence: float = 0.9, horizon: int = 1000, seed: int = 0) -> RemainingLife:
+        """Return the remaining life after the latest cycle.
 
-        **Arguments:** the `level` of the interval; how many cycles ahead to look, `farthest`; the `seed` of the paths.
+        **Arguments:** `confidence` of the interval; `horizon`, the number of cycles to simulate; `seed` of the paths.
         """
         if self.ended is not None:
-            return Remaining(0.0, 0.0, 0.0, 0.0, f"the threshold was passed at cycle {self.ended}")
-        if self.trend.seen < CONFIRM:
-            return Remaining(np.nan, np.nan, np.nan, np.nan, f"fewer than {CONFIRM} readings")
-        left = first_passage(self.trend, self.beyond, farthest, until=0.5 + level / 2, seed=seed)
-        tails = (0.5 - level / 2, 0.5, 0.5 + level / 2)
-        low, median, high = (float(v) for v in np.quantile(left, tails, method="inverted_cdf"))
+            return RemainingLife(0.0, 0.0, 0.0, 0.0, f"the threshold was passed at cycle {self.ended}")
+        if self.trend.readings < END_READINGS:
+            return RemainingLife(np.nan, np.nan, np.nan, np.nan, f"fewer than {END_READINGS} readings")
+        tails = (0.5 - confidence / 2, 0.5, 0.5 + confidence / 2)
+        cycles = first_passage(self.trend, self.beyond, horizon, until=tails[-1], seed=seed)
+        low, median, high = (float(v) for v in np.quantile(cycles, tails, method="inverted_cdf"))
         note = ""
         if np.isinf(median):
-            note = f"no end within {farthest} cycles: it is farther, or nothing moves towards the threshold"
+            note = f"no end within {horizon} cycles: either farther away, or no trend towards the threshold"
         elif np.isinf(high):
-            note = f"the upper end is not known: more than {farthest} cycles, or never"
-        return Remaining(median, low, high, self._line(), note)
+            note = f"no upper bound: more than {horizon} cycles, or never"
+        return RemainingLife(median, low, high, self._line(), note)
 
     def _line(self) -> float:
-        """Where the least-squares line through all readings passes the threshold."""
+        """Cycles until the least-squares line through all readings passes the threshold."""
         n, k, kk, y, ky = self.sums
         slope = (n * ky - k * y) / (n * kk - k * k)
         return max(float(-(y - slope * k) / n / slope - self.trend.age), 0.0) if slope < 0 else np.inf
 
-    def state(self) -> dict[str, Any]:
-        """Everything as plain JSON."""
-        return vars(self) | {"trend": self.trend.state(), "sums": list(self.sums)}
 
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> "Life":
-        """The life whose `state` it was."""
-        return Life(**(dict(state) | {"trend": Trend.from_state(state["trend"]), "sums": tuple(state["sums"])}))
+def first_passage(trend: Trend, beyond: int, horizon: int, *, until: float, seed: int) -> np.ndarray:
+    """Return the cycles to the end of life on each simulated path; infinite where it is not reached.
 
-
-def start_life(initial: float, threshold: float, *, falling: bool = True) -> Life:
-    """A life that has not begun.
-
-    **Arguments:** the `initial` value, of a new one; the `threshold` at which life ends; `falling=False` for a
-    quantity that rises to its threshold (a resistance).
-    """
-    span = initial - threshold if falling else threshold - initial
-    if not np.isfinite(span) or span <= 0:
-        raise ValueError(
-            f"The threshold {threshold:g} is passed already by the initial value {initial:g}: give one that is not "
-            f"(for a cell that starts low, a share of its initial capacity), or falling={not falling}."
-        )
-    return Life(initial, threshold, start_trend(), (0.0,) * 5, 0, 0, None)
-
-
-def first_passage(trend: Trend, beyond: int, farthest: int, *, until: float, seed: int) -> np.ndarray:
-    """Cycles to the end of life on each simulated path; infinite where it was not reached.
-
-    **Arguments:** the `trend`; how many readings in a row are `beyond` the threshold already; the `farthest` cycle
-    ahead; the share of paths `until` whose end it goes on (of the rest it is enough that they end later); the `seed`.
+    **Arguments:** the `trend`; how many readings in a row are `beyond` the threshold already; the `horizon` in cycles;
+    `until`, the share of ended paths at which the simulation stops (the others end later); the `seed`.
     """
     rng = np.random.default_rng(seed)
     weight = np.exp(trend.log_weight)
@@ -125,25 +114,25 @@ def first_passage(trend: Trend, beyond: int, farthest: int, *, until: float, see
     noise = np.sqrt(trend.scale[member] / rng.gamma(trend.shape[member]))
     root = np.linalg.cholesky(trend.covariance + 1e-9 * np.eye(3))[member]
     start = trend.mean[member] + noise[:, None] * (root @ rng.normal(size=(DRAWS, 3, 1)))[..., 0]
-    # Wear does not go back: of what the readings leave open, only this is possible.
-    wears = np.flatnonzero(start[:, 1] > 0)[:PATHS]
-    if wears.size < PATHS:
+    # Wear is irreversible: only draws with a positive rate are possible.
+    wearing = np.flatnonzero(start[:, 1] > 0)[:PATHS]
+    if wearing.size < PATHS:
         return np.full(PATHS, np.inf)
-    member, noise = member[wears], noise[wears]
-    level, rate, passing = start[wears].T
+    member, noise = member[wearing], noise[wearing]
+    level, rate, passing = start[wearing].T
     law, change, wander, recovery = MEMBERS[member].T
-    often = trend.jumps[member] / (trend.seen + 1)
-    high = trend.jumped[member] / np.maximum(trend.jumps[member], 1)
-    row, left = np.full(PATHS, beyond), np.full(PATHS, np.inf)
-    for ahead in range(1, farthest + 1):
+    jump_probability = trend.jumps[member] / (trend.readings + 1)
+    jump_size = trend.jumped[member] / np.maximum(trend.jumps[member], 1)
+    row, cycles = np.full(PATHS, beyond), np.full(PATHS, np.inf)
+    for ahead in range(1, horizon + 1):
         age = trend.age + ahead
         normal = rng.normal(size=(3, PATHS))
         level = level - rate
         rate = rate * (age / (age + 1)) ** law * np.exp(change / np.sqrt(age) * normal[0])
-        jump = (rng.random(PATHS) < often) * high * rng.exponential(size=PATHS)
+        jump = (rng.random(PATHS) < jump_probability) * jump_size * rng.exponential(size=PATHS)
         passing = recovery * passing + noise * wander * normal[1] + jump
         row = np.where(level + passing + noise * normal[2] < 0, row + 1, 0)
-        left = np.where((row == CONFIRM) & np.isinf(left), max(ahead - CONFIRM + 1, 0), left)
-        if np.mean(left < np.inf) >= until:
+        cycles = np.where((row == END_READINGS) & np.isinf(cycles), max(ahead - END_READINGS + 1, 0), cycles)
+        if np.mean(cycles < np.inf) >= until:
             break
-    return left
+    return cycles

@@ -1,4 +1,4 @@
-"""What a table of judged windows says, in words, beside what chance alone makes of healthy ones."""
+"""The verdict on a table of judged windows, compared with the alarms that healthy windows have by chance."""
 
 import itertools
 import math
@@ -7,88 +7,103 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from scipy import special
 
-from twinfold.monitor._limits import FEWEST
+from twinfold.monitor._limits import MIN_HEALTHY
 from twinfold.monitor._monitor import Monitor
 
-CHANCE = 0.01  # how unlikely alarms have to be before healthy is ruled out
-FAR = 2  # times the limit: no healthy window comes there by chance
+SIGNIFICANCE = 0.01  # probability of as many alarms in healthy data below which the plant has changed
+CERTAIN_CHANGE = 2  # times the limit: no healthy window exceeds this by chance
 FOLDS = 5
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`healthy`, `changed`, or `unclear` (alarms, but no more than healthy data have at the stated rate)."""
+    """The conclusion of a `Watch`.
+
+    `status`: `"healthy"`, `"changed"`, `"unclear"` (alarms, but no more than healthy data have at the stated rate), or
+    `"unknown"` (no window could be judged). `message` explains it; `alarms` of `windows` judged; `first`, where the
+    first alarm is.
+
+    **Example:**
+
+    ```python
+    verdict = tw.monitor.Verdict("healthy", "No alarm in 40 windows.", alarms=0, windows=40, first="")
+    verdict.status == "changed"  # False
+    ```
+    """
 
     status: Literal["healthy", "unclear", "changed", "unknown"]
-    words: str
+    message: str
     alarms: int
     windows: int
     first: str
 
 
-def verdict(rows: Sequence[Mapping[str, Any]], rate: float, smoothing: float, healthy: Mapping[str, Any]) -> Verdict:
-    """Sum up the rows of a watch.
+def judge_windows(
+    rows: Sequence[Mapping[str, Any]], false_alarm_rate: float, smoothing: float, healthy: Mapping[str, Any]
+) -> Verdict:
+    """Return the verdict on the rows of a watch.
 
-    **Arguments:** `rows`; the stated `rate` of false alarms; the `smoothing` of the running score; how the limits did
-    on `healthy` windows.
+    **Arguments:** `rows`; the stated `false_alarm_rate`; the `smoothing` of the running score; `healthy`, the result
+    of `cross_validate`.
     """
     judged = [row for row in rows if math.isfinite(row["score"])]
-    aside = f" {len(rows) - len(judged)} windows could not be judged (too much missing, or the twin failed)."
-    aside = aside if len(judged) < len(rows) else ""
+    remarks = ""
+    if len(judged) < len(rows):
+        remarks = (
+            f" {len(rows) - len(judged)} windows could not be judged (too many values missing, or the twin failed)."
+        )
     missing = sum(row["missing"] for row in rows)
-    aside += f" {missing} measured values were missing." if missing else ""
-    loose = _loose(healthy, rate)
+    remarks += f" {missing} measured values were missing." if missing else ""
+    remarks += _warn_of_loose_limits(healthy, false_alarm_rate)
     if not judged:
-        return Verdict("unknown", f"No window could be judged.{aside}{loose}", 0, 0, "")
+        return Verdict("unknown", f"No window could be judged.{remarks}", 0, 0, "")
     alarms = [row["alarm"] for row in judged]
-    expected = f"{rate * len(judged):.2g} expected of healthy data at the stated rate of {rate:.2g} a window"
+    expected = (
+        f"{false_alarm_rate * len(judged):.2g} expected in healthy data at the stated rate of {false_alarm_rate:.2g} "
+        "per window"
+    )
     if not any(alarms):
-        words = f"No alarm in {len(judged)} windows ({expected}).{aside}{loose}"
-        return Verdict("healthy", words, 0, len(judged), "")
+        return Verdict("healthy", f"No alarm in {len(judged)} windows ({expected}).{remarks}", 0, len(judged), "")
     first = judged[alarms.index(True)]
-    episodes = _episodes(alarms)
-    # Neighbouring running scores share most of their windows: alarms come in clusters, which count once.
-    unlikely = at_least(len(episodes), len(judged), rate) < CHANCE or max(episodes) > 3 / smoothing
-    most = max((row for row in judged if row["alarm"]), key=lambda row: row["running"] / row["limit"])
-    unlikely = unlikely or most["running"] > FAR * most["limit"]
+    largest = max((row for row in judged if row["alarm"]), key=lambda row: row["running"] / row["limit"])
+    # Neighbouring running scores share most of their windows: alarms come in clusters, each of which counts once.
+    clusters = [sum(1 for _ in group) for alarm, group in itertools.groupby(alarms) if alarm]
+    changed = (
+        binomial_tail(len(clusters), len(judged), false_alarm_rate) < SIGNIFICANCE
+        or max(clusters) > 3 / smoothing
+        or largest["running"] > CERTAIN_CHANGE * largest["limit"]
+    )
     where = f"run '{first['run']}', t = {first['from']:.6g} to {first['to']:.6g}"
-    words = (
-        f"{sum(alarms)} of {len(judged)} windows are alarms ({expected}), the first in {where}. What changed most is "
-        f"{said(most['changed'])}, by {most['change']:+.1f} healthy standard deviations. "
+    conclusion = (
+        "The plant, a sensor, or the operating conditions have changed."
+        if changed
+        else "Healthy data have this many now and then: keep monitoring."
     )
-    words += (
-        "The plant, a sensor, or what it is used for has changed."
-        if unlikely
-        else "Healthy data have that many now and then: keep watching."
+    message = (
+        f"{sum(alarms)} of {len(judged)} windows are alarms ({expected}), the first in {where}. The largest change is "
+        f"in {describe_feature(largest['changed'])}: {largest['change']:+.1f} healthy standard deviations. {conclusion}"
     )
-    return Verdict("changed" if unlikely else "unclear", words + aside + loose, sum(alarms), len(judged), where)
+    return Verdict("changed" if changed else "unclear", message + remarks, sum(alarms), len(judged), where)
 
 
-def said(feature: str) -> str:
-    """A feature in words."""
+def describe_feature(feature: str) -> str:
+    """Return "the slope of the residual of level" for "level.shape_1"."""
     output, _, kind = feature.rpartition(".")
-    names = {"size": "the size", "shape_0": "the level", "shape_1": "the slope", "shape_2": "the bend"}
+    names = {"size": "the size", "shape_0": "the mean", "shape_1": "the slope", "shape_2": "the curvature"}
     return f"{names.get(kind, kind)} of the residual of {output}"
 
 
-def at_least(count: int, of: int, rate: float) -> float:
-    """P(X >= count) for X binomial."""
-    logs = [
-        math.lgamma(of + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(of - k + 1)
-        + k * math.log(rate)
-        + (of - k) * math.log1p(-rate)
-        for k in range(count)
-    ]
-    return max(1 - float(np.sum(np.exp(logs))), 0.0)
+def binomial_tail(count: int, trials: int, probability: float) -> float:
+    """Return P(X >= count) for a binomial X."""
+    return float(special.bdtrc(count - 1, trials, probability))
 
 
-def crossed(features: Sequence[Mapping[str, float]], options: Mapping[str, Any]) -> dict[str, Any]:
-    """How many healthy windows are alarms for limits from the others, in blocks: what the stated rate is worth here.
+def cross_validate(features: Sequence[Mapping[str, float]], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Count the healthy windows that exceed limits computed from the others, in blocks.
 
-    **Returns:** `tried` windows, `exceeded` ones, judged one by one (the running mean would count neighbours twice).
+    **Returns:** the number of windows `tried` and `exceeded`, each judged alone (running means share their windows).
     """
     finite = [each for each in features if all(map(math.isfinite, each.values()))]
     edges = np.linspace(0, len(finite), FOLDS + 1).astype(int)
@@ -96,29 +111,24 @@ def crossed(features: Sequence[Mapping[str, float]], options: Mapping[str, Any])
     tried = exceeded = 0
     for low, high in itertools.pairwise(edges.tolist()):
         rest = [*finite[:low], *finite[high:]]
-        if len(rest) < 2 * FEWEST or high == low:
+        if len(rest) < 2 * MIN_HEALTHY or high == low:
             continue
         try:
             monitor = Monitor.calibrate(rest, **alone)
-        except ValueError:  # too few for this rule: nothing can be said
+        except ValueError:  # too few windows for these limits
             continue
         tried += high - low
         exceeded += sum(monitor.update(each).alarm for each in finite[low:high])
     return {"tried": tried, "exceeded": exceeded}
 
 
-def _loose(healthy: Mapping[str, Any], rate: float) -> str:
-    """A word where the healthy windows themselves are too different for the stated rate."""
+def _warn_of_loose_limits(healthy: Mapping[str, Any], false_alarm_rate: float) -> str:
+    """A sentence if the healthy windows vary too much for the stated rate."""
     tried, exceeded = healthy["tried"], healthy["exceeded"]
-    if not tried or at_least(exceeded, tried, rate) >= CHANCE:
+    if not tried or binomial_tail(exceeded, tried, false_alarm_rate) >= SIGNIFICANCE:
         return ""
     return (
-        f" The healthy windows differ more than their limits assume: {exceeded} of {tried} would be alarms themselves, "
-        f"{rate * tried:.2g} were expected. Take false alarms for as frequent as that, or give more and longer windows."
+        f" The healthy windows vary more than the limits assume: {exceeded} of {tried} would be alarms themselves, "
+        f"with {false_alarm_rate * tried:.2g} expected. Expect false alarms at that rate, or calibrate with more "
+        "and longer windows."
     )
-
-
-def _episodes(alarms: Sequence[bool]) -> list[int]:
-    """The lengths of the stretches of alarms."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], alarms, [False]]).astype(int)))
-    return (edges[1::2] - edges[::2]).tolist()

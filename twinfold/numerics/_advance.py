@@ -9,7 +9,6 @@ from jaxtyping import Array, Float
 
 from twinfold._core import RESULTS, finite_jvp, stop_gradient_tree, tree_where
 from twinfold.numerics._cell import Cell
-from twinfold.numerics._project.base import ProjectionResult
 from twinfold.typing import ConstraintVector, Count, Flag, Parameters, Scalar, State
 
 
@@ -42,7 +41,8 @@ def advance(
 
     From the first non-finite state on, the last finite one is held, without a derivative.
     """
-    out = finite_jvp((cell, t, dt, state.x, w0, w1, p, level, state.z), fn=_step)
+    arguments = (cell, t, dt, state.x, w0, w1, p, level, state.z)
+    out = finite_jvp(arguments, fn=lambda cell, *arguments: cell.step(*arguments))
     z, solved = cell.next_guess(t + dt, out.x, w1, p, state.z)
     unsolved = ~solved & (out.result == RESULTS.successful)
     result = RESULTS.where(unsolved, RESULTS.algebraic, out.result)
@@ -53,9 +53,3 @@ def advance(
     # Constants inside a linearised function are no arrays.
     counts = jnp.asarray(out.steps), jnp.asarray(out.redundant)
     return CellState(x, z, alive), StepReport(out.violation, counts[0], result, counts[1])
-
-
-def _step(
-    cell: Cell, t: Scalar, dt: Scalar, x: State, w0: Any, w1: Any, p: Parameters, level: ConstraintVector, z: Any
-) -> ProjectionResult:
-    return cell.step(t, dt, x, cell.input_signal(t, dt, w0, w1), p, level, z)

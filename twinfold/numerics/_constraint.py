@@ -15,7 +15,21 @@ MAX_DENSE_CONSTRAINTS = 500
 
 
 class AbstractConstraint(eqx.Module):
-    """m equations on the state. What differs from run to run is the `level`, an argument, never part of the object."""
+    """m equations on the state. What differs from run to run is the `level`, an argument, never part of the object.
+
+    **Example:**
+
+    ```python
+    class UnitLength(tw.numerics.AbstractConstraint):
+        def residual(self, t, x, p, level):
+            return (x @ x)[None] - level
+
+        def level(self, t, x0, p):
+            return jnp.ones(1)
+
+    tw.Twin(lambda x: -x, constraint=UnitLength(), projection=tw.Newton())
+    ```
+    """
 
     @abc.abstractmethod
     def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
@@ -27,7 +41,15 @@ class AbstractConstraint(eqx.Module):
 
 
 class AbstractInequality(AbstractConstraint):
-    """A constraint of which some rows are inequalities: there `residual` is the distance outside, zero inside."""
+    """A constraint of which some rows are inequalities: there `residual` is the distance outside, zero inside.
+
+    **Example:**
+
+    ```python
+    constraint = tw.Bounds(lambda x: x, lower=0.0)
+    isinstance(constraint, tw.numerics.AbstractInequality)  # True
+    ```
+    """
 
     @property
     @abc.abstractmethod
@@ -49,7 +71,14 @@ class AbstractInequality(AbstractConstraint):
 
 
 class Unconstrained(AbstractConstraint):
-    """No constraint: m = 0."""
+    """No constraint: m = 0.
+
+    **Example:**
+
+    ```python
+    tw.Twin(lambda x: -x).constraint  # Unconstrained()
+    ```
+    """
 
     def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
         return jnp.zeros((0,), x.dtype)
@@ -108,7 +137,16 @@ def value_and_jacobian(fn: Callable[[State], ConstraintVector], x: State) -> tup
 def violation_scale(
     constraint: AbstractConstraint, t: Scalar, x0: State, p: Parameters, level: ConstraintVector
 ) -> Float[Array, " m"]:
-    """What a violation is divided by to be relative: max(|level_i|, ||dg_i/dx(x0)|| ||x0||), with c_i for a bound."""
+    """What a violation is divided by to be relative: max(|level_i|, ||dg_i/dx(x0)|| ||x0||), with c_i for a bound.
+
+    **Example:**
+
+    ```python
+    energy = tw.Conserved(lambda x: 0.5 * x @ x)
+    x0 = jnp.array([1.0, 0.0])
+    tw.numerics.violation_scale(energy, 0.0, x0, {}, energy.level(0.0, x0, {}))  # [1.]
+    ```
+    """
 
     def side(x: State) -> ConstraintVector:
         return sides(constraint, t, x, p, level)[0]

@@ -1,15 +1,13 @@
 """The loop of every iteration: projections, roots of equations, active sets.
 
-An iteration is an object with three functions: `init` makes the first carry, `step` the next, and `unfinished` tells
-whether to go on. What is carried is apart from what is reported: whoever calls `iterate` makes the report of the last
-carry. Vmapped, a loop runs until the last lane has finished, and one that no lane enters costs next to nothing.
+An iteration is its first carry (init), a `step` from one carry to the next, and `unfinished` (terminate). What is
+carried is separate from what is reported: the caller builds its result from the last carry.
+Vmapped, a loop runs until the last lane has finished, and one that no lane enters costs next to nothing.
 """
 
-import abc
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -20,40 +18,22 @@ from twinfold.typing import Flag
 Carry = TypeVar("Carry")
 
 
-class AbstractIteration(eqx.Module):
-    """What `iterate` runs."""
-
-    @abc.abstractmethod
-    def init(self) -> Any:
-        """The first carry."""
-
-    @abc.abstractmethod
-    def step(self, carry: Any) -> Any:
-        """The next carry."""
-
-    @abc.abstractmethod
-    def unfinished(self, carry: Any) -> Flag:
-        """Whether to take another step."""
-
-
-def iterate(iteration: AbstractIteration, *, usual: int = 0) -> Any:
+def iterate(
+    carry: Carry, step: Callable[[Carry], Carry], unfinished: Callable[[Carry], Flag], *, usual: int = 0
+) -> Carry:
     """The last carry.
 
     `usual`: the number of steps that most lanes of a batch need. They run in a loop of known length, since on an
-    accelerator a look at the condition costs more than a step.
+    accelerator evaluating the condition costs more than a step.
     """
-    carry = iteration.init()
     if usual:
-        carry = jax.lax.fori_loop(
-            0, usual, lambda _, carry: tree_where(iteration.unfinished(carry), iteration.step(carry), carry), carry
-        )
-    # Not the methods themselves: JAX hashes them, and with them the traced arrays that the iteration holds.
-    return jax.lax.while_loop(lambda carry: iteration.unfinished(carry), lambda carry: iteration.step(carry), carry)
+        carry = jax.lax.fori_loop(0, usual, lambda _, carry: tree_where(unfinished(carry), step(carry), carry), carry)
+    return jax.lax.while_loop(unfinished, step, carry)
 
 
-def iterate_exactly(iteration: AbstractIteration, steps: int) -> Any:
+def iterate_exactly(carry: Carry, step: Callable[[Carry], Carry], steps: int) -> Carry:
     """The carry after a given number of steps, differentiable step by step."""
-    return jax.lax.scan(lambda carry, _: (iteration.step(carry), None), iteration.init(), length=steps)[0]
+    return jax.lax.scan(lambda carry, _: (step(carry), None), carry, length=steps)[0]
 
 
 def run_if(needed: Flag, fn: Callable[[Carry], Carry], carry: Carry) -> Carry:
@@ -62,9 +42,7 @@ def run_if(needed: Flag, fn: Callable[[Carry], Carry], carry: Carry) -> Carry:
     Unlike `jax.lax.cond`, of which vmap computes both branches, it costs next to nothing where no lane needs it. Let
     `fn` read its arguments from `carry` and return them changed: XLA moves all else out of the loop.
     """
-    return jax.lax.while_loop(lambda state: state[0], lambda state: (jnp.array(False), fn(state[1])), (needed, carry))[
-        1
-    ]
+    return iterate((needed, carry), lambda state: (jnp.array(False), fn(state[1])), lambda state: state[0])[1]
 
 
 def backtrack(
@@ -78,9 +56,8 @@ def backtrack(
 
     def shorter(state: tuple) -> tuple:
         length = 0.5 * state[0]
-        result, accepted = attempt(length)
-        return length, result, accepted
+        return length, *attempt(length)
 
     start = (jnp.full((), 2, dtype), untried, jnp.array(False))
-    length, result, accepted = jax.lax.while_loop(lambda state: ~state[2] & (state[0] > shortest), shorter, start)
+    length, result, accepted = iterate(start, shorter, lambda state: ~state[2] & (state[0] > shortest))
     return jnp.where(accepted, length, 0), result

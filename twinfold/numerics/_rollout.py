@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from twinfold._core import RESULTS, first_failure
-from twinfold.numerics._advance import advance, initial_cell_state
+from twinfold.numerics._advance import CellState, advance, initial_cell_state
 from twinfold.numerics._cell import Cell
 from twinfold.numerics._constraint import violation_scale
 from twinfold.typing import ConstraintVector, Parameters, State, Times
@@ -21,6 +21,14 @@ class Trajectory(eqx.Module):
 
     `initial_violation` is that of the initial state as it was given, before any projection; `scale` is what
     `violation` is divided by to be relative. Under `jax.vmap` all have leading batch axes.
+
+    **Example:**
+
+    ```python
+    cell = tw.Cell(lambda t, x: -x)
+    trajectory = tw.rollout(cell, jnp.ones(1), jnp.linspace(0, 1, 11))
+    trajectory.xs, trajectory.failed
+    ```
     """
 
     ts: Float[Array, "*batch T"]
@@ -47,27 +55,21 @@ class Trajectory(eqx.Module):
 
 
 def unroll(
-    step: Callable[[Any, Any, Any, Any, Any], tuple[Any, Any]],
-    state: Any,
+    step: Callable[[Any, tuple], tuple[Any, Any]],
+    carry: Any,
     ts: Times,
     w: Float[Array, "T d"] | None,
     *,
     remat: bool = False,
-) -> tuple[Any, Any]:
-    """State and report at each sample, of `step(t, dt, state, w0, w1) -> (state, report)`.
+) -> Any:
+    """The outputs of `step(carry, (t, dt, w0, w1)) -> (carry, output)` at each sample; the first step has length zero.
 
-    The first step has length zero. `remat`: see `rollout`.
+    `remat`: see `rollout`.
     """
-
-    def body(state: Any, sample: tuple) -> tuple:
-        t, t1, w0, w1 = sample
-        state, report = step(t, t1 - t, state, w0, w1)
-        return state, (state, report)
-
     before = jnp.concatenate([ts[:1], ts[:-1]])
     inputs = (None, None) if w is None else (jnp.concatenate([w[:1], w[:-1]]), w)
     scan = _remat_scan if remat else jax.lax.scan
-    return scan(body, state, (before, ts, *inputs))[1]
+    return scan(step, carry, (before, ts - before, *inputs))[1]
 
 
 def _remat_scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, samples: Any) -> tuple[Any, Any]:
@@ -108,18 +110,28 @@ def rollout(
     data in `Trajectory.result`.
 
     **Returns:** a `Trajectory` of the same length as `ts`.
+
+    **Example:**
+
+    ```python
+    cell = tw.Cell(lambda t, x, w: w - x)
+    ts = jnp.linspace(0, 1, 11)
+    batched = jax.vmap(lambda x0: tw.rollout(cell, x0, ts, jnp.ones((11, 1))).xs)
+    batched(jnp.zeros((3, 1))).shape  # (3, 11, 1)
+    ```
     """
     p = {} if p is None else p
     level = cell.constraint.level(ts[0], x0, p) if level is None else level
     initial_violation = jnp.abs(cell.constraint.residual(ts[0], x0, p, level))
     scale = violation_scale(cell.constraint, ts[0], x0, p, level)
-    states, report = unroll(
-        lambda t, dt, state, w0, w1: advance(cell, t, dt, state, w0, w1, p, level),
-        initial_cell_state(cell, ts[0], x0, None if w is None else w[0], p),
-        ts,
-        w,
-        remat=remat,
-    )
+
+    def step(state: CellState, sample: tuple) -> tuple:
+        t, dt, w0, w1 = sample
+        state, report = advance(cell, t, dt, state, w0, w1, p, level)
+        return state, (state, report)
+
+    first = initial_cell_state(cell, ts[0], x0, None if w is None else w[0], p)
+    states, report = unroll(step, first, ts, w, remat=remat)
     result = report.result
     if inconsistent_x0 == "refuse":
         # Measured values have fewer digits than the dtype: half of them count.

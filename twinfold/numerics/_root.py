@@ -3,7 +3,7 @@
 Newton's method with the natural monotonicity test (Deuflhard 2004, section 3.3): a step is halved until the correction
 that would follow it, with the same matrix, is shorter than the one it makes. The test does not depend on the units of
 the equations, and it keeps a diode's exponential from overflowing. The derivative of the root is that of the implicit
-function theorem, dz = -(dr/dz)^-1 dr, whatever the iteration started from.
+function theorem, dz = -(dr/dz)^-1 dr, independent of the initial guess.
 
 Optimistix has no such damping, raises inside the transpose of a failed solve, and cannot be exported; in a vmapped scan
 the closed-form solves of small systems are faster as well (`benchmarks/README.md`).
@@ -19,8 +19,8 @@ from jaxtyping import Array, Float
 
 from twinfold._core import finite_jvp, stop_gradient_tree, tree_where
 from twinfold.numerics._implicit_derivative import implicit_solve
-from twinfold.numerics._iterate import AbstractIteration, backtrack, iterate
-from twinfold.numerics._linalg.square import SquareFactors, factorise_square
+from twinfold.numerics._iterate import backtrack, iterate
+from twinfold.numerics._linalg.square import factorise_square
 from twinfold.typing import Count, Flag
 
 Vector = Float[Array, " k"]
@@ -65,7 +65,7 @@ class _RootSolver(eqx.Module):
     shortest: float = eqx.field(static=True)
 
     def solve(self, equations: AbstractEquations) -> Root:
-        last = iterate(_DampedNewton(equations, self.guess, self.max_steps, self.shortest))
+        last = _damped_newton(equations, self.guess, self.max_steps, self.shortest)
         acceptable = float(jnp.finfo(self.guess.dtype).eps) ** (1 / 2)
         solved = (last.rounding | (last.error <= acceptable)) & jnp.all(jnp.isfinite(last.z))
         return Root(last.z, last.steps, solved)
@@ -95,64 +95,42 @@ class _Iterate(eqx.Module):
     steps: Count
 
 
-class _Trial(eqx.Module):
-    z: Vector
-    residual: Vector
-    correction: Vector  # the next one, with the matrix of this step
-    error: Float[Array, ""]
-    before: Float[Array, ""]
+def _damped_newton(equations: AbstractEquations, guess: Vector, max_steps: int, shortest: float) -> _Iterate:
+    eps = float(jnp.finfo(guess.dtype).eps)
+    # The correction after one this short is about its square: below rounding.
+    tolerance = eps ** (2 / 3)
 
+    def unfinished(here: _Iterate) -> Flag:
+        return here.moving & (here.error > tolerance) & (here.steps < max_steps)
 
-class _DampedNewton(AbstractIteration):
-    equations: AbstractEquations
-    guess: Vector
-    max_steps: int = eqx.field(static=True)
-    shortest: float = eqx.field(static=True)
-
-    @property
-    def tolerance(self) -> float:
-        # The correction after one this short is about its square: below rounding.
-        return float(jnp.finfo(self.guess.dtype).eps) ** (2 / 3)
-
-    def init(self) -> _Iterate:
-        no, inf = jnp.array(False), jnp.array(jnp.inf, self.guess.dtype)
-        return _Iterate(self.guess, self.equations.residual(self.guess), inf, no, jnp.array(True), jnp.array(0))
-
-    def unfinished(self, carry: _Iterate) -> Flag:
-        return carry.moving & (carry.error > self.tolerance) & (carry.steps < self.max_steps)
-
-    def step(self, carry: _Iterate) -> _Iterate:
-        here, equations = carry, self.equations
+    def step(here: _Iterate) -> _Iterate:
         jacobian = equations.jacobian(here.z)
         factors = factorise_square(jacobian)
         move = -factors.solve(here.residual)
-        untried = _Trial(here.z, here.residual, move, here.error, here.error)
-        length, trial = backtrack(
-            lambda length: self._attempt(here, factors, move, length),
-            untried,
-            shortest=self.shortest,
-            dtype=here.z.dtype,
+
+        def attempt(length: Float[Array, ""]) -> tuple[tuple, Flag]:
+            z = here.z + length * move
+            residual = equations.residual(z)
+            correction = -factors.solve(residual)  # the next one, with the matrix of this step
+            scale = equations.scale(z)
+            error = jnp.max(jnp.abs(correction) / scale, initial=0)
+            before = jnp.where(factors.singular, jnp.inf, jnp.max(jnp.abs(move) / scale, initial=0))
+            good = (error <= (1 - length / 4) * before) & jnp.isfinite(before)
+            return (z, residual, correction, error, before), good
+
+        untried = (here.z, here.residual, move, here.error, here.error)
+        length, (z, residual, correction, error, before) = backtrack(
+            attempt, untried, shortest=shortest, dtype=here.z.dtype
         )
-        taken = length > 0
+        taken, steps = length > 0, here.steps + 1
         # The next correction is known already: at the end it is one more step for free.
-        last = trial.error <= self.tolerance
-        z = jnp.where(last, trial.z + trial.correction, trial.z)
-        steps = here.steps + 1
-        moved = _Iterate(z, trial.residual, trial.error, jnp.array(False), taken, steps)
+        z = jnp.where(error <= tolerance, z + correction, z)
         # No step helps where only rounding is left, and an ill-conditioned matrix makes long corrections out of it.
         size = jnp.abs(jacobian) @ equations.scale(here.z)
-        rounding = jnp.all(jnp.abs(here.residual) <= 8 * jnp.finfo(size.dtype).eps * size) & ~factors.singular
-        stuck = _Iterate(here.z, here.residual, trial.before, rounding, taken, steps)
-        return tree_where(taken, moved, stuck)
+        rounding = jnp.all(jnp.abs(here.residual) <= 8 * eps * size) & ~factors.singular
+        moved = _Iterate(z, residual, error, jnp.array(False), taken, steps)
+        return tree_where(taken, moved, _Iterate(here.z, here.residual, before, rounding, taken, steps))
 
-    def _attempt(
-        self, here: _Iterate, factors: SquareFactors, move: Vector, length: Float[Array, ""]
-    ) -> tuple[_Trial, Flag]:
-        z = here.z + length * move
-        residual = self.equations.residual(z)
-        correction = -factors.solve(residual)
-        scale = self.equations.scale(z)
-        error = jnp.max(jnp.abs(correction) / scale, initial=0)
-        before = jnp.where(factors.singular, jnp.inf, jnp.max(jnp.abs(move) / scale, initial=0))
-        good = (error <= (1 - length / 4) * before) & jnp.isfinite(before)
-        return _Trial(z, residual, correction, error, before), good
+    no, infinite = jnp.array(False), jnp.array(jnp.inf, guess.dtype)
+    first = _Iterate(guess, equations.residual(guess), infinite, no, jnp.array(True), jnp.array(0))
+    return iterate(first, step, unfinished)

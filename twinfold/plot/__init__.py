@@ -1,39 +1,22 @@
-"""Figures."""
+"""Static figures of predictions and fits, drawn with matplotlib (`pip install 'twinfold[plot]'`)."""
 
-from twinfold.plot._plot import (
-    COLOURS,
-    DASHES,
-    GREY,
-    INK,
-    PALE,
-    SMALLEST,
-    STYLE,
-    errors_over_time,
-    grid_of,
-    math_name,
-    matplotlib_of,
-    phase,
-    save,
-    training,
-    trajectories,
-    violations_over_time,
-)
+from twinfold.plot._predictions import errors_over_time, phase_portrait, trajectories, violations_over_time
+from twinfold.plot._style import COLOURS, DASHES, GREY, INK, LOG_FLOOR, PALE, math_label, save, subplots
+from twinfold.plot._training import training_curves
 
 __all__ = [
     "COLOURS",
     "DASHES",
     "GREY",
     "INK",
+    "LOG_FLOOR",
     "PALE",
-    "SMALLEST",
-    "STYLE",
     "errors_over_time",
-    "grid_of",
-    "math_name",
-    "matplotlib_of",
-    "phase",
+    "math_label",
+    "phase_portrait",
     "save",
-    "training",
+    "subplots",
+    "training_curves",
     "trajectories",
     "violations_over_time",
 ]

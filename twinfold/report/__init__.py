@@ -1,15 +1,9 @@
-"""Pages about a fitted twin that open offline in a browser."""
+"""Reports about fitted twins and experiments: pages that open offline in a browser.
 
-from twinfold.report._page import figure, grid, heading, number, page, pairs, text
-from twinfold.report._write import write_twin_report
+The public names are listed in `__init__.pyi`. Each is imported when it is first used, so that formatting a number
+neither imports JAX nor needs the packages of a page.
+"""
 
-__all__ = [
-    "figure",
-    "grid",
-    "heading",
-    "number",
-    "page",
-    "pairs",
-    "text",
-    "write_twin_report",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,57 +1,113 @@
-"""Tables of a report as files: everything that is drawn, and more of it, with all digits."""
+"""The tables of a report: rounded for the page, and with all digits for the CSV files."""
 
-import csv
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from twinfold.io import atomic_write_text
-from twinfold.report._learned import Learned
-from twinfold.report._shown import Shown
+from twinfold.report._estimates import ParameterEstimate
+from twinfold.report._metrics import SPLITS
+from twinfold.report._numbers import format_number
+from twinfold.report._page import Table
+from twinfold.report._predictions import SplitPredictions
+from twinfold.report._responses import Response
+from twinfold.train import Fit
 
 
-def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """A CSV file with a header; it is there as a whole or not at all."""
-    with atomic_write_text(path) as table:
-        writer = csv.writer(table)
-        writer.writerow(columns)
-        writer.writerows(rows)
+def run_rows(splits: Mapping[str, SplitPredictions]) -> list[list[Any]]:
+    """Split, run, samples, the RMSE of each output (NaN if not measured), and whether the run failed."""
+    rows = []
+    for split, each in splits.items():
+        with np.errstate(over="ignore"):
+            squares = np.nansum(each.residual**2, axis=1)
+        measured = np.isfinite(each.residual).sum(axis=1)
+        rmse = np.sqrt(np.where(measured > 0, squares / np.maximum(measured, 1), np.nan))
+        failed = each.predictions.failed_steps[0].any(axis=-1)
+        for run, name in enumerate(each.data.names):
+            rows.append([split, name, int(each.predictions.length[run]), *rmse[run].tolist(), bool(failed[run])])
+    return rows
 
 
-def prediction_rows(shown: Mapping[str, Shown]) -> Iterable[list[Any]]:
-    """split, run, output, time, measured, predicted, and the lowest and highest prediction over the seeds."""
-    for split, each in shown.items():
+def run_table(splits: Mapping[str, SplitPredictions], outputs: Sequence[str]) -> Table:
+    """The error of each run."""
+    rows = [
+        [name, SPLITS.get(split, split), samples, *map(format_number, rmse), "failed" if failed else ""]
+        for split, name, samples, *rmse, failed in run_rows(splits)
+    ]
+    return Table(["run", "data", "samples", *(f"RMSE {name}" for name in outputs), ""], rows)
+
+
+def prediction_rows(splits: Mapping[str, SplitPredictions]) -> Iterable[list[Any]]:
+    """Split, run, output, time, measured, predicted, lowest and highest prediction over the seeds."""
+    for split, each in splits.items():
         predictions = each.predictions
         for run, name in enumerate(each.data.names):
             for sample in range(int(predictions.length[run])):
                 for index, output in enumerate(each.data.output_names):
-                    measured = predictions.y[run, sample, index] if predictions.mask[run, sample, index] else ""
-                    bounds = ["" if b is None else float(b[run, sample, index]) for b in (each.low, each.high)]
-                    value = float(predictions.predicted[0, run, sample, index])
+                    place = run, sample, index
+                    measured = predictions.y[place] if predictions.mask[place] else ""
+                    bounds = ["" if bound is None else float(bound[place]) for bound in (each.low, each.high)]
+                    value = float(predictions.predicted[0][place])
                     yield [split, name, output, float(predictions.ts[run, sample]), measured, value, *bounds]
 
 
-def learned_rows(found: Learned) -> Iterable[list[Any]]:
-    """input, output, place, value, lowest and highest over the seeds, and whether data are near."""
-    for curve in found.curves:
-        for index, gives in enumerate(found.part.gives):
-            for place, at in enumerate(curve.at.tolist()):
-                bounds = ["" if b is None else float(b[place, index]) for b in (curve.low, curve.high)]
-                value, known = float(curve.values[place, index]), bool(curve.known[place])
-                yield [found.part.sees[curve.input], gives, at, value, *bounds, known]
+def response_rows(response: Response) -> Iterable[list[Any]]:
+    """Input, output, its place and value, lowest and highest value over the seeds, and whether data are near."""
+    for curve in response.curves:
+        for index, output in enumerate(response.part.outputs):
+            for place, x in enumerate(curve.x.tolist()):
+                bounds = ["" if bound is None else float(bound[place, index]) for bound in (curve.low, curve.high)]
+                value, supported = float(curve.values[place, index]), bool(curve.supported[place])
+                yield [response.part.inputs[curve.input], output, x, value, *bounds, supported]
 
 
-def run_rows(shown: Mapping[str, Shown]) -> list[list[Any]]:
-    """split, run, samples, the RMSE of each output (NaN where nothing was measured), and whether it failed."""
+def response_table(response: Response) -> Table:
+    """The supported range of each input, and the range of each output along it."""
     rows = []
-    for split, each in shown.items():
-        with np.errstate(over="ignore"):
-            square = np.nansum(each.left**2, axis=1)
-        measured = np.isfinite(each.left).sum(axis=1)
-        rmse = np.sqrt(np.where(measured > 0, square / np.maximum(measured, 1), np.nan))
-        lost = each.predictions.failed_steps[0].any(axis=-1)
-        for run, name in enumerate(each.data.names):
-            rows.append([split, name, int(each.predictions.length[run]), *rmse[run].tolist(), bool(lost[run])])
-    return rows
+    for curve in response.curves:
+        x = curve.x[curve.supported]
+        for index, output in enumerate(response.part.outputs):
+            values = curve.values[curve.supported, index]
+            numbers = (x.min(), x.max(), values.min(), values.max())
+            rows.append([response.part.inputs[curve.input], output, *(f"{number:.4g}" for number in numbers)])
+    return Table(["input", "output", "from", "to", "minimum", "maximum"], rows)
+
+
+def parameter_table(estimates: Sequence[ParameterEstimate]) -> Table:
+    """Estimates with their standard errors."""
+
+    def optional(value: float, digits: str) -> str:
+        return "not computed" if math.isnan(value) else f"{value:{digits}}"
+
+    rows = [
+        [
+            each.name,
+            f"{each.value:.6g}",
+            "not identifiable" if math.isinf(each.error) else optional(each.error, ".2g"),
+            f"{each.guess:.6g}",
+            optional(each.inflation, ".3g"),
+        ]
+        for each in estimates
+    ]
+    return Table(["parameter", "estimate", "standard error", "first guess", "inflation"], rows)
+
+
+def violation_table(splits: Mapping[str, SplitPredictions]) -> Table:
+    """Mean and largest relative violation of each split."""
+    rows = [
+        [SPLITS.get(split, split), format_number(each.violations.mean()), format_number(each.violations.max())]
+        for split, each in splits.items()
+    ]
+    return Table(["data", "mean", "largest"], rows)
+
+
+def training_table(history: Mapping[str, Any], seeds: Sequence[int], fit: Fit | None) -> Table:
+    """The last loss and the best score of each seed."""
+    loss, score = np.asarray(history["loss"], float), np.asarray(history["score"], float)
+    best = np.where(np.isfinite(score), score, np.inf).min(axis=0)
+    rows = []
+    for place, seed in enumerate(seeds):
+        note = "" if fit is None else fit.failures.get(seed, "selected" if place == fit.best else "")
+        rows.append([f"seed {seed}", format_number(loss[-1, place]), format_number(best[place]), note])
+    return Table(["", "last training loss", "best score", ""], rows)

@@ -1,4 +1,24 @@
-"""Ready-made systems to start from."""
+"""Ready-made systems to start from. Copy the one that is closer to yours.
+
+- `two_body`: a planet orbits a sun of unknown gravity, and its angular momentum is conserved. It shows a learned
+  residual under an invariant that must hold. `two_body()` returns a `System`: the truth, from which data can be
+  simulated, and the known physics, the constraint and the settings, from which a twin is built:
+
+      system = tw.systems.two_body()
+      residual = tw.MLP(states=system.residual_states, adds_to=system.residual_adds_to)
+      twin = tw.phrpinn(system.physics, residual, system.constraint, integrator=tw.RK4(system.substeps))
+
+- `battery`: an electrochemical cell with seven hidden states, of which only the voltage is measured. It shows hidden
+  states, algebraic variables (`Relations`, with symmetric or general Butler-Volmer kinetics), and parameters of
+  individual units. `battery()` returns a twin; `charged` gives its states, an `Interaction` its learned parts:
+
+      capacity = tw.Unknown(13200.0, positive=True, per_group=True)
+      network = tw.Network(1, 1, width=8, depth=1, zero_last=True)
+      learned = tw.systems.Interaction(network, output_scale=0.1)
+      twin = tw.systems.battery(unknown={"q_max": capacity}, positive=learned)
+
+Fit either twin with `tw.fit(twin, data)`.
+"""
 
 from twinfold.systems._battery.cell import battery
 from twinfold.systems._battery.equations import Interaction, Relations, charged

@@ -1,4 +1,4 @@
-"""What a benchmark system is: its truth, what is assumed known of it, its invariants and its settings."""
+"""The description of a system with known truth: physics, residual, constraint, and the settings of an experiment."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,11 +11,29 @@ from twinfold.numerics import AbstractConstraint
 
 @dataclass(frozen=True)
 class System:
-    """A constrained dynamical system with the split into known physics and unknown residual of the paper.
+    """A constrained dynamical system whose right-hand side is split into known physics and an unknown residual.
 
-    `truth(t, x)` is the whole right-hand side, `physics(t, x)` its known part; the residual network sees
-    `residual_states` (and time, where `residual_time`) and adds to `residual_adds_to`. `draw(key, count)`
-    draws initial states. `notes` says where the settings come from and what to know of a comparison on it.
+    **Arguments:**
+
+    - `name`, `title`: for code and for tables; `state_names`.
+    - `truth(t, x)`, the whole right-hand side; `physics(t, x)`, its known part.
+    - `residual_states`, `residual_time`: the states that the residual depends on, and whether it depends on time;
+      `residual_adds_to`: the derivatives that it contributes to.
+    - `constraint`: the invariants of the truth.
+    - `draw(key, count)`: random initial states.
+    - `dt`, `horizon`, `long_horizon`: the sampling step, and the end times of training and of long evaluation.
+    - `substeps`: RK4 steps per sample that keep the discretisation error small.
+    - `train`, `valid`, `test`, `long_test`: numbers of trajectories.
+    - `notes`: sources of the settings, and remarks on comparisons.
+    - `params`: p, if physics or constraint use it.
+
+    **Example:**
+
+    ```python
+    system = tw.systems.two_body()
+    residual = tw.MLP(states=system.residual_states, adds_to=system.residual_adds_to, width=8, depth=1)
+    twin = tw.phrpinn(system.physics, residual, system.constraint, integrator=tw.RK4(system.substeps))
+    ```
     """
 
     name: str
@@ -29,12 +47,12 @@ class System:
     constraint: AbstractConstraint
     draw: Callable[[PRNGKeyArray, int], Float[Array, "count n"]]
     dt: float
-    horizon: float  # T of the training trajectories
-    long_horizon: float  # T of the long evaluation
-    substeps: int  # RK4 steps between samples that keep the floor low
-    train: int  # number of trajectories of each kind
+    horizon: float
+    long_horizon: float
+    substeps: int
+    train: int
     valid: int
     test: int
     long_test: int
     notes: str = ""
-    params: Mapping[str, Any] = field(default_factory=dict)  # p, where physics or constraint name it
+    params: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Two-body: a planet around a fixed sun, whose gravity is unknown."""
+"""The two-body system: a planet orbits a fixed sun whose gravity is unknown."""
 
 import math
 
@@ -12,13 +12,27 @@ from twinfold.typing import ConstraintVector, Scalar, State
 
 
 def two_body(energy: bool = False, *, gm: float = 1.0) -> System:
-    """Kinematics known, force unknown, angular momentum L kept (and the energy E, where `energy`).
+    """A planet around a fixed sun: known kinematics, unknown force, conserved angular momentum L.
 
         q' = p,    p' = -GM q / |q|^3,    L = q1 p2 - q2 p1,    E = |p|^2 / 2 - GM / |q|
         f_phys = (p, 0),    f_unk = (0, -GM q / |q|^3)
 
     Initial states: at the pericentre (1 - e, 0, 0, sqrt(GM (1 + e) / (1 - e))) of an orbit with semi-major
     axis 1 and eccentricity e ~ U[0.5, 0.7].
+
+    **Arguments:** `energy`, whether the constraint contains the energy E too; `gm`, the product GM.
+
+    **Returns:** a `System`.
+
+    **Example:**
+
+    ```python
+    system = tw.systems.two_body()
+    truth = tw.Twin(system.truth, integrator=tw.RK4(system.substeps), constraint=system.constraint)
+    ts = np.arange(0.0, 2.0, system.dt)
+    orbits = [truth.simulate(x0, ts).ys for x0 in system.draw(jax.random.key(0), 2)]
+    data = tw.Dataset.from_arrays(ts, orbits, output_names=system.state_names)
+    ```
     """
 
     def truth(t: Scalar, x: State) -> State:
@@ -30,7 +44,7 @@ def two_body(energy: bool = False, *, gm: float = 1.0) -> System:
         p = x[2:]
         return jnp.concatenate([p, jnp.zeros_like(p)])
 
-    def kept(x: State) -> ConstraintVector:
+    def invariants(x: State) -> ConstraintVector:
         q, p = x[:2], x[2:]
         momentum = q[0] * p[1] - q[1] * p[0]
         if not energy:
@@ -51,7 +65,7 @@ def two_body(energy: bool = False, *, gm: float = 1.0) -> System:
         residual_states=(0, 1, 2, 3),
         residual_adds_to=(2, 3),
         residual_time=False,
-        constraint=Conserved(kept),
+        constraint=Conserved(invariants),
         draw=draw,
         dt=0.1,
         horizon=2 * math.pi,

@@ -2,8 +2,8 @@
 
     L = data + mu mean |g + lambda|^2,    lambda <- lambda + g    every few epochs
 
-at each training sample, with g the relative residual and mu = `Loss.constraint_penalty`. Unlike a plain penalty it need not grow
-without bound to hold the constraint on the training data; nothing holds it when the twin is simulated.
+at each training sample, with g the relative residual and mu = `Loss.constraint_penalty`. Unlike a plain penalty, mu
+need not grow without bound to hold the constraint on the training data; nothing holds it when the twin is simulated.
 """
 
 from typing import Any
@@ -14,11 +14,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from twinfold._core import tree_where
-from twinfold.train._method import AbstractMethod, EpochReport, TrainingProblem
+from twinfold.train._method import AbstractMethod, EpochReport
+from twinfold.train._problem import TrainingProblem
 
 
 class AugmentedLagrangian(AbstractMethod):
-    """`inner`, with multipliers that are updated every `every` epochs; needs `Loss(constraint_penalty=...)` as its penalty."""
+    """`inner`, with multipliers updated every `every` epochs; needs `Loss(constraint_penalty=...)`.
+
+    **Example:**
+
+    ```python
+    method = tw.AugmentedLagrangian(tw.LevenbergMarquardt(40), every=5)  # with loss=tw.Loss(constraint_penalty=1e-2)
+    ```
+    """
 
     inner: AbstractMethod
     every: int = eqx.field(static=True)
@@ -33,9 +41,9 @@ class AugmentedLagrangian(AbstractMethod):
         self.name = f"{inner.name}, multipliers"
 
     def init(self, problem: TrainingProblem, params: PyTree) -> Any:
-        if problem.objective.loss.constraint_penalty == 0:
+        if problem.terms.constraint_penalty == 0:
             raise ValueError("AugmentedLagrangian: give Loss(constraint_penalty=...), the weight of its penalty.")
-        shift = jnp.zeros_like(self._constraint(problem, params))
+        shift = jnp.zeros_like(jax.lax.stop_gradient(problem.constraint_residuals(params)))
         return self.inner.init(_shifted(problem, shift), params), shift, jnp.array(0)
 
     def epoch(
@@ -46,17 +54,8 @@ class AugmentedLagrangian(AbstractMethod):
         due = (epoch + 1) % self.every == 0
         # With new multipliers the loss is another one: what the inner method takes for its end is not the end.
         last = eqx.tree_at(lambda report: report.finished, report, jnp.array(False))
-        shift = tree_where(due, shift + self._constraint(problem, params), shift)
+        shift = tree_where(due, shift + jax.lax.stop_gradient(problem.constraint_residuals(params)), shift)
         return params, (inner, shift, epoch + 1), last
-
-    def _constraint(self, problem: TrainingProblem, params: PyTree) -> Float[Array, "B T m"]:
-        """The relative residual of the constraint at each training sample."""
-        batch = problem.batch
-        prediction = problem.objective.predict(problem.estimate, params, batch, problem.windows)
-        _, residual, _ = problem.objective.split(prediction.features.value, batch)
-        # A trajectory that failed has nothing to say about the multipliers.
-        usable = jnp.isfinite(residual) & ~prediction.failed[:, None, None]
-        return jax.lax.stop_gradient(jnp.where(usable, residual, 0))
 
 
 def _shifted(problem: TrainingProblem, shift: Float[Array, "B T m"]) -> TrainingProblem:

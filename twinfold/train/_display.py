@@ -1,4 +1,4 @@
-"""What one sees of a fit while it runs: epoch, loss, step size, failed seeds, time left."""
+"""The progress bar of a fit: epoch, loss, step size, failed seeds, time left."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ def progress_bar(total: int, label: str, show: bool | Callable[[float, str], Non
     `show` may be a function of the fraction done and a line of text, for a display that others draw.
     """
     if callable(show):
-        told = show
+        display = show
 
         def pass_on(stage: str, done: int, loss: np.ndarray, rate: np.ndarray, failed: int) -> None:
-            told(done / total, f"{stage}, loss {np.median(loss):.1e}" + (f", {failed} failed" if failed else ""))
+            display(done / total, f"{stage}, loss {np.median(loss):.1e}" + (f", {failed} failed" if failed else ""))
 
         yield pass_on
         return

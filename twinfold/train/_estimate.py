@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from twinfold._core import Frozen
 from twinfold.data import Batch
+from twinfold.data._rows import initial_state
 from twinfold.model import Twin
 from twinfold.model._learned.base import trainable
 from twinfold.model._simulation import simulate_unchecked
@@ -71,14 +72,9 @@ def _simulated_starts(twin: Twin, batch: Batch) -> Float[Array, "B n"]:
     for window in np.argsort(np.asarray(batch.ts[:, 0]), kind="stable").tolist():
         row = jax.tree.map(lambda leaf, window=window: leaf[window], batch)
         p = twin.parameters(row.run)
-        origin = twin.initial_state(row.origin_t, row.origin_y, row.origin_w, p, x0=row.x0, run=row.run)
+        origin = initial_state(twin, row, p)
         level = twin.constraint.level(row.origin_t, origin, p)
         starts[window] = origin if bool(row.is_run_start) else ends.get(int(row.previous_window), origin)
         out = simulate_unchecked(twin, starts[window], row.ts, row.w, p, level)
         ends[window] = out.xs[int(row.length) - 1]
     return jnp.stack([starts[window] for window in range(batch.size)])
-
-
-def has_own_parameters(twin: Twin) -> bool:
-    """Whether any unknown has a value of its own for each run or group."""
-    return any(unknown.own for unknown in twin.unknowns())

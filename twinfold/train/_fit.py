@@ -1,4 +1,4 @@
-"""Fit a twin to data: the paper's step 6. Seeds side by side, stages one after the other, resumable at any time."""
+"""Fit a twin to data (the paper's step 6): stages in sequence, seeds in parallel, resumable at any time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -20,11 +20,13 @@ from twinfold.train import _checkpoint as checkpoints
 from twinfold.train._display import progress_bar
 from twinfold.train._estimate import Estimate
 from twinfold.train._loss import Loss
-from twinfold.train._method import AbstractMethod, TrainingProblem
+from twinfold.train._method import AbstractMethod
 from twinfold.train._prepare import Trainable, prepare
-from twinfold.train._seeds import CHUNK, Record, begin_stage, run_epochs
+from twinfold.train._problem import TrainingProblem
+from twinfold.train._seeds import CHUNK, begin_stage, run_epochs
 
 SAVE_EVERY = 5.0  # seconds between two checkpoints
+HISTORY = ("stage", "loss", "score", "rate", "failed_runs")
 FAILED = "went non-finite and was stopped at its last good parameters"
 
 
@@ -34,6 +36,16 @@ class Fit:
 
     `twin` is that of the best seed (by validation loss, or training loss where there was no validation set);
     `history` has an array [epoch, seed] for each of loss, score, rate and failed_runs, and the stage of each epoch.
+
+    **Example:**
+
+    ```python
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, np.exp(-0.7 * ts)[None, :, None])
+    twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0, positive=True)})
+    fit = tw.fit(twin, data, method=tw.Adam(3), progress=False)
+    fit.twin, fit.scores, fit.history["loss"]
+    ```
     """
 
     seeds: tuple[int, ...]
@@ -100,10 +112,20 @@ def fit(
       estimate every `Unknown` and keep the rest as it is (learned parts without weights are drawn).
     - `remat`: for long runs; the gradient keeps few of the states and computes the others again, so that its memory
       grows as the square root of the run, for one more pass forward.
-    - `checkpoint`: a file; a fit that was killed goes on from it when called again.
-    - `progress`, `label`: the progress bar and its name; or a function that is told the fraction done and a line.
+    - `checkpoint`: a file; a killed fit resumes from it when called again.
+    - `progress`, `label`: the progress bar and its name; or a function of the fraction done and a line of text.
 
     **Returns:** a `Fit`. Ctrl-C returns the best so far.
+
+    **Example:**
+
+    ```python
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, np.exp(-0.7 * ts)[None, :, None])
+    twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0, positive=True)})
+    fit = tw.fit(twin, data, method=tw.LevenbergMarquardt(5), progress=False)
+    fit.twin.parameters()["k"]  # 0.7
+    ```
     """
     methods = _methods(method)
     names = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
@@ -127,7 +149,7 @@ def fit(
         "jax": jax.__version__,
         "seeds": list(names),
         "method": [tree_structure_text(method) for method in methods],
-        "loss": tree_structure_text(problems[0].objective.loss),
+        "loss": tree_structure_text(problems[0].terms),
         "twin": tree_structure_text(twin),
         "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),
         "start": checkpoints.array_fingerprint((params, problems[0].frozen)),
@@ -135,7 +157,7 @@ def fit(
     run = _Run(problems, methods, keys, params, identity, None if checkpoint is None else Path(checkpoint))
     run.resume()
     with progress_bar(sum(method.epochs for method in methods), label, progress) as report:
-        run.go(report)
+        run.run(report)
     return Fit(
         seeds=names,
         scores=np.asarray(run.state.best_score),
@@ -159,7 +181,7 @@ def _methods(method: AbstractMethod | Sequence[AbstractMethod] | None) -> tuple[
 
 
 class _Run:
-    """A fit under way: which stage, where the seeds stand, what has been recorded."""
+    """A fit in progress: its stage, the state of the seeds, and the history."""
 
     def __init__(
         self,
@@ -180,20 +202,39 @@ class _Run:
 
     @property
     def history(self) -> dict[str, np.ndarray]:
-        """The records of all epochs, one under the other."""
-        names = ("stage", "loss", "score", "rate", "failed_runs")
+        """The records of all epochs, concatenated."""
         if not self.records:
-            return {name: np.zeros((0, self.keys.shape[0])) for name in names}
-        return {name: np.concatenate([record[name] for record in self.records]) for name in names}
+            return {name: np.zeros((0, self.keys.shape[0])) for name in HISTORY}
+        return {name: np.concatenate([record[name] for record in self.records]) for name in HISTORY}
 
-    def go(self, report: Callable[..., None]) -> None:
+    def run(self, report: Callable[..., None]) -> None:
         """Run all stages to their end, or until Ctrl-C."""
+        epochs, saved = 1, time.perf_counter()
         try:
             while True:
-                self._run_stage(report)
-                if self.stage + 1 == len(self.methods):
-                    break
-                self._next_stage()
+                method, done = self.methods[self.stage], int(np.asarray(self.state.epoch).max())
+                before = sum(each.epochs for each in self.methods[: self.stage])
+                epochs = min(epochs, CHUNK, method.epochs - done)
+                if epochs <= 0 or bool(np.all(self.state.finished | self.state.failed)):
+                    self._report(report, before + method.epochs)
+                    if self.stage + 1 == len(self.methods):
+                        break
+                    self._next_stage()
+                    epochs = 1
+                    continue
+                began = time.perf_counter()
+                problem, count = self.problems[self.stage], jnp.array(epochs)
+                self.state, record = jax.block_until_ready(run_epochs(problem, method, self.state, self.keys, count))
+                took = time.perf_counter() - began
+                self.seconds += took
+                rows = {name: np.asarray(getattr(record, name))[:epochs] for name in HISTORY[1:]}
+                self.records.append({"stage": np.full(rows["loss"].shape, self.stage)} | rows)
+                self._report(report, before + done + epochs)
+                if self.path is not None and time.perf_counter() - saved > SAVE_EVERY:
+                    self._save()
+                    saved = time.perf_counter()
+                # About half a second between two reports: quick to cancel, and little overhead.
+                epochs = max(1, int(epochs * min(4.0, 0.5 / took)))
         except KeyboardInterrupt:
             self.interrupted = True
         self._save()
@@ -205,39 +246,10 @@ class _Run:
             self.problems[self.stage], self.methods[self.stage], seeds.best, seeds.best_score, seeds.failed
         )
 
-    def _run_stage(self, report: Callable[..., None]) -> None:
-        method, problem = self.methods[self.stage], self.problems[self.stage]
-        before = sum(method.epochs for method in self.methods[: self.stage])
-        epochs, saved = 1, time.perf_counter()
-        while True:
-            still = ~np.asarray(self.state.finished | self.state.failed)
-            done = int(np.asarray(self.state.epoch).max())
-            epochs = min(epochs, CHUNK, method.epochs - done)
-            if epochs <= 0 or not still.any():
-                self._tell(report, before + method.epochs)
-                return
-            began = time.perf_counter()
-            self.state, record = jax.block_until_ready(
-                run_epochs(problem, method, self.state, self.keys, jnp.array(epochs))
-            )
-            took = time.perf_counter() - began
-            self.seconds += took
-            self._record(record, epochs, still)
-            self._tell(report, before + done + epochs)
-            if self.path is not None and time.perf_counter() - saved > SAVE_EVERY:
-                self._save()
-                saved = time.perf_counter()
-            # About half a second between two looks: quick to cancel, and no time lost on looking.
-            epochs = max(1, int(epochs * min(4.0, 0.5 / took)))
-
-    def _tell(self, report: Callable[..., None], done: int) -> None:
+    def _report(self, report: Callable[..., None], done: int) -> None:
         if self.records:
             last, failed = self.records[-1], int(np.asarray(self.state.failed).sum())
             report(self.methods[self.stage].name, done, last["loss"][-1], last["rate"][-1], failed)
-
-    def _record(self, record: Record, epochs: int, still: np.ndarray) -> None:
-        rows = {name: np.asarray(getattr(record, name))[:epochs] for name in ("loss", "score", "rate", "failed_runs")}
-        self.records.append(rows | {"stage": np.full((epochs, still.shape[0]), self.stage)})
 
     def _save(self) -> None:
         if self.path is not None:
@@ -246,7 +258,7 @@ class _Run:
             checkpoints.save(self.path, self.identity, progress, trees)
 
     def resume(self) -> None:
-        """Go back to where the checkpoint left off, if there is one."""
+        """Continue from the checkpoint, if there is one."""
         if self.path is None or not self.path.exists():
             return
         stored = checkpoints.Checkpoint(self.path, self.identity)

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from twinfold.train._method import AbstractMethod, EpochReport, TrainingProblem
+from twinfold.train._method import AbstractMethod, EpochReport
+from twinfold.train._problem import TrainingProblem
 
 
 class Gradient(AbstractMethod):
@@ -17,6 +18,14 @@ class Gradient(AbstractMethod):
     **Arguments:** `optimiser`; `epochs`; `batch_size` in windows (all at once when left out); `patience`, epochs
     without a better score after which a seed stops; `plateau`: (factor, patience) by which the step shrinks when
     the epoch's loss stagnates; `window`, samples per training window in this stage.
+
+    **Example:**
+
+    ```python
+    import optax
+
+    tw.Gradient(optax.sgd(1e-2, momentum=0.9), epochs=100, batch_size=8)
+    ```
     """
 
     optimiser: optax.GradientTransformation
@@ -99,7 +108,14 @@ def Adam(
     clip: float | None = None,
     window: int | None = None,
 ) -> Gradient:
-    """Adam; `plateau=(factor, patience)` reduces the step when the loss stagnates, `clip` bounds the gradient."""
+    """Adam; `plateau=(factor, patience)` reduces the step when the loss stagnates, `clip` bounds the gradient.
+
+    **Example:**
+
+    ```python
+    tw.Adam(200, learning_rate=1e-2, window=11)
+    ```
+    """
     optimiser = optax.adam(learning_rate)
     if clip is not None:
         optimiser = optax.chain(optax.clip_by_global_norm(clip), optimiser)

@@ -2,8 +2,8 @@
 
     (J'J + lambda D) d = -J'r
 
-Dense: J by forward sensitivities (`_window.py`), normal equations by Cholesky, D = diag(J'J), of which no entry is taken
-to be below 1e-8 of the largest: a weight without influence on the loss would not be damped at all otherwise.
+Dense: J by forward sensitivities (`_window.py`), normal equations by Cholesky, D = diag(J'J) with every entry at least
+1e-8 of the largest: a weight without influence on the loss would not be damped at all otherwise.
 Matrix-free, for networks beyond a few thousand weights: conjugate gradients on products with J and J', D = I.
 
 Vmapped over seeds inside one compiled program, which Optimistix's `LevenbergMarquardt` is not made for: here each seed
@@ -19,7 +19,9 @@ import lineax as lx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from twinfold.train._method import AbstractMethod, EpochReport, TrainingProblem
+from twinfold.numerics._iterate import iterate
+from twinfold.train._method import AbstractMethod, EpochReport
+from twinfold.train._problem import TrainingProblem
 from twinfold.train._window import Vector
 
 MAX_DENSE_PARAMETERS = 3000  # beyond which the matrix-free solver is chosen
@@ -34,6 +36,12 @@ class LevenbergMarquardt(AbstractMethod):
     parameters; `damping`, the first lambda; `tolerance`, the relative gain of a step below which a seed is done;
     `patience`, steps without a better validation score after which it stops; `window`, samples per training
     window in this stage.
+
+    **Example:**
+
+    ```python
+    tw.LevenbergMarquardt(40, patience=10)
+    ```
     """
 
     epochs: int = eqx.field(static=True, default=40)
@@ -83,7 +91,7 @@ class LevenbergMarquardt(AbstractMethod):
             return tries + 1, damping, growth, jnp.where(good, v + d, v), jnp.where(good, new, loss), good
 
         start = (jnp.array(0), damping, growth, v, loss, jnp.array(False))
-        _, damping, growth, moved, new, good = jax.lax.while_loop(rejected, attempt, start)
+        _, damping, growth, moved, new, good = iterate(start, attempt, rejected)
         finished = ~good | (loss - new <= self.tolerance * loss)
         report = EpochReport(loss, damping, system.failed, finished)
         return unravel(moved), (jnp.clip(damping, MIN_DAMPING, MAX_DAMPING), growth), report
@@ -97,9 +105,7 @@ class _DenseSystem(eqx.Module):
 
     @staticmethod
     def build(problem: TrainingProblem, unravel: Any, v: Vector, cg_steps: int) -> "_DenseSystem":
-        r, jacobian, failed = problem.objective.residuals_and_jacobian(
-            lambda v: problem.estimate(unravel(v)), v, problem.batch, problem.windows
-        )
+        r, jacobian, failed = problem.residuals_and_jacobian(unravel(v))
         return _DenseSystem(r, jacobian.T @ r, jacobian.T @ jacobian, failed)
 
     @property
@@ -126,7 +132,7 @@ class _MatrixFreeSystem(eqx.Module):
     @staticmethod
     def build(problem: TrainingProblem, unravel: Any, v: Vector, cg_steps: int) -> "_MatrixFreeSystem":
         def residuals(v: Vector) -> tuple[Float[Array, " N"], Array]:
-            return problem.objective.residuals(problem.estimate(unravel(v)), problem.batch, problem.windows)
+            return problem.residuals(problem.estimate(unravel(v)), problem.batch, problem.windows)
 
         r, push, failed = jax.linearize(residuals, v, has_aux=True)
         pull = jax.linear_transpose(push, v)

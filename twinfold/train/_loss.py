@@ -18,10 +18,16 @@ class Loss(eqx.Module):
     **Arguments:** `huber`: None for squared errors, or the size (in units of the scaled output) beyond which an
     error counts linearly (pseudo-Huber); `scale`: `"std"` divides each output by its spread in the training data,
     `"off"` takes it as it is; `l2` on network weights; `constraint_penalty` on the relative violation of the
-    constraint, the soft alternative to a projection; `collocation` on the field, for a `Twin(trajectory=...)` (a PINN), which is never
-    integrated; `continuity` between shooting windows;
-    `prior` on each `Unknown` with a `spread`: the squared error (in units of the scaled output) of a run that would be
-    accepted to keep such a parameter within its spread.
+    constraint, the soft alternative to a projection; `collocation` on the field, for a `Twin(trajectory=...)` (a
+    PINN), which is never integrated; `continuity` between shooting windows; `prior` on each `Unknown` with a
+    `spread`: the squared error (in units of the scaled output) of a run that would be accepted to keep such a
+    parameter within its spread.
+
+    **Example:**
+
+    ```python
+    tw.Loss(huber=0.1, l2=1e-4)
+    ```
     """
 
     huber: float | None = eqx.field(static=True, default=None)

@@ -4,44 +4,9 @@ import abc
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from twinfold.data import Batch
-from twinfold.train._estimate import Estimate
-from twinfold.train._objective import Objective
-
-
-class TrainingProblem(eqx.Module):
-    """What all seeds share: the data, the objective, and all of the estimate that is not trained."""
-
-    objective: Objective
-    batch: Batch
-    valid: Batch | None
-    frozen: Estimate
-
-    @property
-    def windows(self) -> Int[Array, " B"]:
-        """The indices of all training windows."""
-        return jnp.arange(self.batch.size)
-
-    def estimate(self, params: PyTree) -> Estimate:
-        return eqx.combine(params, self.frozen)
-
-    def loss(self, params: PyTree, batch: Batch, windows: Array) -> tuple[Float[Array, ""], dict]:
-        """The loss on a batch of training windows."""
-        return self.objective(self.estimate(params), batch, windows)
-
-    def training_loss(self, params: PyTree) -> Float[Array, ""]:
-        """The loss on all training windows."""
-        return self.loss(params, self.batch, self.windows)[0]
-
-    def score(self, params: PyTree) -> Float[Array, ""]:
-        """What the best parameters are chosen by: the loss on whole validation runs, or the training loss."""
-        if self.valid is None:
-            return self.training_loss(params)
-        whole_runs = Estimate(self.estimate(params).twin, None)
-        return self.objective(whole_runs, self.valid, jnp.arange(self.valid.size))[0]
+from twinfold.train._problem import TrainingProblem
 
 
 class EpochReport(eqx.Module):
@@ -54,7 +19,14 @@ class EpochReport(eqx.Module):
 
 
 class AbstractMethod(eqx.Module):
-    """An optimiser over epochs. Short windows first make a smooth landscape, whole runs last make it count."""
+    """An optimiser over epochs. Short windows first make a smooth landscape, whole runs last make it count.
+
+    **Example:**
+
+    ```python
+    isinstance(tw.Adam(10), tw.train.AbstractMethod)  # True
+    ```
+    """
 
     epochs: eqx.AbstractVar[int]
     name: eqx.AbstractVar[str]

@@ -1,6 +1,6 @@
-"""Many seeds side by side: one compiled program advances all of them by a number of epochs.
+"""Many seeds in parallel: one compiled program advances all of them by a number of epochs.
 
-A seed that is finished, or that went non-finite, stays where it is while the others go on.
+A seed that is finished, or that went non-finite, is frozen while the others continue.
 """
 
 from typing import Any
@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from twinfold._core import tree_where
-from twinfold.train._method import AbstractMethod, TrainingProblem
+from twinfold.train._method import AbstractMethod
+from twinfold.train._problem import TrainingProblem
 
 CHUNK = 64  # epochs at most between two looks at the outside world
 
@@ -55,40 +56,39 @@ def begin_stage(
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed))
 
 
-def _advance(problem: TrainingProblem, method: AbstractMethod, seed: Seed, key: PRNGKeyArray) -> tuple[Seed, Record]:
-    """One epoch of one seed."""
-    order = jax.random.fold_in(key, seed.epoch)
-    params, state, report = method.epoch(problem, seed.params, seed.method, order)
-    score = problem.score(params)
-    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
-    finite = jnp.all(jnp.stack(leaves)) & jnp.isfinite(report.loss)
-    better = finite & (score < seed.best_score)
-    waited = jnp.where(better, 0, seed.waited + 1)
-    finished = report.finished
-    if method.patience is not None:
-        finished = finished | (waited >= method.patience)
-    moved = Seed(
-        params=params,
-        method=state,
-        best=tree_where(better, params, seed.best),
-        best_score=jnp.where(better, score, seed.best_score),
-        waited=waited,
-        epoch=seed.epoch + 1,
-        finished=finished,
-        failed=jnp.array(False),
-    )
-    lost = eqx.tree_at(lambda seed: seed.failed, seed, jnp.array(True))
-    active = ~(seed.finished | seed.failed)
-    after = tree_where(active, tree_where(finite, moved, lost), seed)
-    return after, Record(report.loss, score, report.rate, report.failed)
-
-
 @eqx.filter_jit
 def run_epochs(
     problem: TrainingProblem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"], epochs: Int[Array, ""]
 ) -> tuple[Seed, Record]:
     """Advance all seeds by `epochs` (a traced number, so that any chunk runs the same compiled program)."""
-    advance = jax.vmap(lambda seed, key: _advance(problem, method, seed, key))
+
+    def one_epoch(seed: Seed, key: PRNGKeyArray) -> tuple[Seed, Record]:
+        order = jax.random.fold_in(key, seed.epoch)
+        params, state, report = method.epoch(problem, seed.params, seed.method, order)
+        score = problem.score(params)
+        leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
+        finite = jnp.all(jnp.stack(leaves)) & jnp.isfinite(report.loss)
+        better = finite & (score < seed.best_score)
+        waited = jnp.where(better, 0, seed.waited + 1)
+        finished = report.finished
+        if method.patience is not None:
+            finished = finished | (waited >= method.patience)
+        moved = Seed(
+            params=params,
+            method=state,
+            best=tree_where(better, params, seed.best),
+            best_score=jnp.where(better, score, seed.best_score),
+            waited=waited,
+            epoch=seed.epoch + 1,
+            finished=finished,
+            failed=jnp.array(False),
+        )
+        lost = eqx.tree_at(lambda seed: seed.failed, seed, jnp.array(True))
+        active = ~(seed.finished | seed.failed)
+        after = tree_where(active, tree_where(finite, moved, lost), seed)
+        return after, Record(report.loss, score, report.rate, report.failed)
+
+    advance = jax.vmap(one_epoch)
     shape = jax.eval_shape(lambda: advance(seeds, keys)[1])
     history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
 

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from twinfold._core import RESULTS
 from twinfold.data import Batch
-from twinfold.model import Twin
+from twinfold.data._rows import initial_state
 from twinfold.numerics import violation_scale
 from twinfold.numerics._advance import CellState, advance, initial_cell_state
 from twinfold.numerics._rollout import unroll
@@ -28,14 +28,13 @@ from twinfold.train._estimate import Estimate
 from twinfold.typing import ConstraintVector, State
 
 if TYPE_CHECKING:
-    from twinfold.train._objective import Objective
+    from twinfold.train._problem import TrainingProblem
 
 Vector: TypeAlias = Float[Array, " P"]
-Rebuild: TypeAlias = Callable[[Any], Estimate]  # the estimate for given parameters
 
 
 class Tracked(eqx.Module):
-    """A value, and its derivative in all parameters (a last axis of P) where that is asked for."""
+    """A value, and its derivative in all parameters (a last axis of P) where it is requested."""
 
     value: Float[Array, "..."]
     slope: Float[Array, "..."] | None
@@ -76,66 +75,64 @@ def window_start(estimate: Estimate, row: Batch, window: Int[Array, ""]) -> Wind
     return WindowStart(x, level, scale)
 
 
-def initial_state(twin: Twin, row: Batch, p: dict[str, Any]) -> State:
-    """The state at the first sample of the run that a window was cut from."""
-    return twin.initial_state(row.origin_t, row.origin_y, row.origin_w, p, x0=row.x0, run=row.run)
-
-
 def predict_window(
-    objective: "Objective", rebuild: Rebuild, v: Any, row: Batch, window: Int[Array, ""], *, slopes: bool
+    problem: "TrainingProblem",
+    v: Any,
+    row: Batch,
+    window: Int[Array, ""],
+    rebuild: Callable[[Vector], Estimate] | None = None,
 ) -> Prediction:
-    """One window at the parameters v, with derivatives where `slopes`."""
+    """One window at the estimate v; or at `rebuild(v)`, with the derivatives in the vector v."""
+
+    def estimate(v: Any) -> Estimate:
+        return v if rebuild is None else rebuild(v)
+
+    def evaluate(fn: Callable, *at: Tracked) -> tuple[Tracked, Any]:
+        """fn(*at, v) -> (value, aux), with the total derivative of the value in v."""
+        values = [each.value for each in at]
+        if rebuild is None:
+            value, aux = fn(*values, v)
+            return Tracked(value, None), aux
+        value, pullback, aux = jax.vjp(fn, *values, v, has_aux=True)
+        *partials, slope = jax.vmap(pullback)(jnp.eye(value.shape[0], dtype=value.dtype))
+        for by, each in zip(partials, at, strict=True):
+            slope = slope + by @ each.slope
+        return Tracked(value, slope), aux
 
     def start(v: Any) -> tuple[Float[Array, " starts"], WindowStart]:
-        at = window_start(rebuild(v), row, window)
+        at = window_start(estimate(v), row, window)
         return jnp.concatenate([at.x, at.level]), at
 
-    both, at = _evaluate(start, (), v, slopes)
+    both, at = evaluate(start)
     n = at.x.shape[0]
-    first = jax.tree.map(lambda leaf: leaf[:n], both)
-    level = jax.tree.map(lambda leaf: leaf[n:], both)
+    first, level = (jax.tree.map(lambda leaf, part=part: leaf[part], both) for part in (slice(n), slice(n, None)))
 
-    def step(t: Any, dt: Any, carry: tuple, w0: Any, w1: Any) -> tuple:
-        x, z, alive = carry
+    def step(carry: tuple, sample: tuple) -> tuple:
+        (x, z, alive), (t, dt, w0, w1) = carry, sample
 
         def advanced(x: State, level: ConstraintVector, v: Any) -> tuple:
-            twin = rebuild(v).twin
+            twin = estimate(v).twin
             p = twin.parameters(row.run)
             state, report = advance(twin.cell, t, dt, CellState(x, z, alive), w0, w1, p, level)
             return state.x, (state.z, state.alive, report.result == RESULTS.successful)
 
-        x, (z, alive, successful) = _evaluate(advanced, (x, level), v, slopes)
+        x, (z, alive, successful) = evaluate(advanced, x, level)
         if x.slope is not None:
-            # Derivatives that overflow say nothing; the trajectory itself goes on, as it does without them.
-            finite = jnp.all(jnp.isfinite(x.slope))
-            x = Tracked(x.value, jnp.where(finite, x.slope, 0))
-        return (x, z, alive), successful
+            # Derivatives that overflow are dropped; the trajectory itself continues, as it does without them.
+            x = Tracked(x.value, jnp.where(jnp.all(jnp.isfinite(x.slope)), x.slope, 0))
+        return (x, z, alive), ((x, z), successful)
 
     def features(t: Any, x: Tracked, w: Any, z: Any) -> Tracked:
         def of(x: State, level: ConstraintVector, v: Any) -> tuple:
-            twin = rebuild(v).twin
+            twin = estimate(v).twin
             start = WindowStart(x, level, at.scale)
-            return objective.features(twin, t, x, w, twin.parameters(row.run), start, z), None
+            return problem.features(twin, t, x, w, twin.parameters(row.run), start, z), None
 
-        return _evaluate(of, (x, level), v, slopes)[0]
+        return evaluate(of, x, level)[0]
 
-    twin = rebuild(v).twin
+    twin = estimate(v).twin
     w0 = None if row.w is None else row.w[0]
     begin = initial_cell_state(twin.cell, row.ts[0], at.x, w0, twin.parameters(row.run))
-    carry = (first, begin.z, begin.alive)
-    (xs, zs, _), successful = unroll(step, carry, row.ts, row.w, remat=objective.remat)
+    (xs, zs), successful = unroll(step, (first, begin.z, begin.alive), row.ts, row.w, remat=problem.remat)
     last = jax.tree.map(lambda leaf: leaf[row.length - 1], xs)
     return Prediction(jax.vmap(features)(row.ts, xs, row.w, zs), first, last, ~jnp.all(successful))
-
-
-def _evaluate(fn: Callable, at: tuple[Tracked, ...], v: Any, slopes: bool) -> tuple[Tracked, Any]:
-    """fn(*at, v) -> (value, aux), with the total derivative of the value in v."""
-    values = [each.value for each in at]
-    if not slopes:
-        value, aux = fn(*values, v)
-        return Tracked(value, None), aux
-    value, pullback, aux = jax.vjp(fn, *values, v, has_aux=True)
-    *partials, by_v = jax.vmap(pullback)(jnp.eye(value.shape[0], dtype=value.dtype))
-    for by, each in zip(partials, at, strict=True):
-        by_v = by_v + by @ each.slope
-    return Tracked(value, by_v), aux

@@ -1,4 +1,4 @@
-"""How good a twin is, beside what it has to beat: the mean of the data, the physics alone, the physics fitted."""
+"""Metrics of a twin beside those of its baselines: the mean of the data, the physics alone, the fitted physics."""
 
 import dataclasses
 from typing import Any
@@ -12,88 +12,87 @@ from twinfold.data import Dataset
 from twinfold.metrics import Predictions, measure, predict, rmse
 from twinfold.model import AbstractLearned, Twin
 from twinfold.model._learned.base import learned_parts, trainable
-from twinfold.workspace._workspace import Parts
+from twinfold.workspace._data import DataSplit
 
 METRICS = ("rmse", "mae", "valid_time", "relative_violation_max", "failed")
-TWIN, FITTED, PURE, CONSTANT = "twin", "fitted physics", "pure physics", "constant"
+TWIN, FITTED_PHYSICS, PURE_PHYSICS, CONSTANT = "twin", "fitted physics", "pure physics", "constant"
 
 
-def without_learned(twin: Twin) -> Twin:
-    """The twin with the weights of every learned part at zero: it then adds nothing."""
+def without_learned_parts(twin: Twin) -> Twin:
+    """The twin with the weights of every learned part set to zero, so that it adds nothing."""
 
-    def emptied(node: Any) -> Any:
+    def zeroed(node: Any) -> Any:
         if not isinstance(node, AbstractLearned):
             return node
         weights, rest = eqx.partition(node, trainable(node))
         return eqx.combine(jax.tree.map(jnp.zeros_like, weights), rest)
 
-    return jax.tree.map(emptied, twin, is_leaf=lambda node: isinstance(node, AbstractLearned))
+    return jax.tree.map(zeroed, twin, is_leaf=lambda node: isinstance(node, AbstractLearned))
 
 
-def at_first_guess(twin: Twin) -> Twin:
-    """The twin with every `Unknown` where it started."""
-    zeroed = [jnp.zeros_like(unknown.raw) for unknown in twin.unknowns()]
-    return eqx.tree_at(lambda twin: [unknown.raw for unknown in twin.unknowns()], twin, zeroed) if zeroed else twin
+def with_first_guess(twin: Twin) -> Twin:
+    """The twin with every `Unknown` at its first guess."""
+    zeros = [jnp.zeros_like(unknown.raw) for unknown in twin.unknowns()]
+    return eqx.tree_at(lambda twin: [unknown.raw for unknown in twin.unknowns()], twin, zeros) if zeros else twin
 
 
-def judge(twin: Twin, parts: Parts, physics: Twin | None = None) -> dict[str, dict[str, dict[str, float]]]:
-    """The metrics of a fitted twin and of its baselines on every part of the data: model -> part -> metric -> number.
+def evaluate_with_baselines(
+    twin: Twin, split: DataSplit, physics: Twin | None = None
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Evaluate a fitted twin and its baselines on every part of the data.
 
-    **Arguments:** `twin`; `parts`; `physics`, the same twin with nothing learned and its parameters fitted.
+    **Arguments:** `twin`; `split`, the data; `physics`, the same twin with nothing learned and its parameters fitted.
+
+    **Returns:** model -> part -> metric -> number. The models are "twin", "fitted physics" (if given), "pure physics"
+    (nothing learned, parameters at their first guess) and "constant" (the mean of the training data).
     """
-    # All runs at once: each further shape would be compiled anew.
-    named = parts.named()
-    whole = Dataset(
-        tuple(run for data in named.values() for run in data.runs), parts.train.output_names, parts.train.input_names
-    )
+    # All runs in one call: every further shape would be compiled again.
+    parts = split.by_name()
+    runs = tuple(run for data in parts.values() for run in data.runs)
+    data = Dataset(runs, split.train.output_names, split.train.input_names)
     models = {TWIN: twin}
     if physics is not None:
-        models[FITTED] = physics
+        models[FITTED_PHYSICS] = physics
     if learned_parts(twin) or twin.unknowns():
-        models[PURE] = at_first_guess(without_learned(twin))
-    found = {name: predict(model, whole) for name, model in models.items()}
-    found[CONSTANT] = _constant(found[TWIN], parts.train)
-    ends = np.cumsum([len(data) for data in named.values()])
+        models[PURE_PHYSICS] = with_first_guess(without_learned_parts(twin))
+    predictions = {name: predict(model, data) for name, model in models.items()}
+    predictions[CONSTANT] = _constant(predictions[TWIN], split.train)
+    ends = np.cumsum([len(part) for part in parts.values()]).tolist()
+    rows = {name: slice(end - len(part), end) for (name, part), end in zip(parts.items(), ends, strict=True)}
     return {
-        model: {
-            part: _numbers(_rows(each, end - len(data), end), whole.output_names)
-            for (part, data), end in zip(named.items(), ends.tolist(), strict=True)
-        }
-        for model, each in found.items()
+        model: {part: _metrics(_select_runs(each, rows[part]), data.output_names) for part in parts}
+        for model, each in predictions.items()
     }
 
 
 def _constant(like: Predictions, train: Dataset) -> Predictions:
     """Every output at its mean over the training data."""
     mean = np.nanmean(np.concatenate([run.y for run in train.runs]), axis=0)
-    nothing = np.zeros((*like.violation.shape[:-1], 0))
+    no_constraint = np.zeros((*like.violation.shape[:-1], 0))
     return dataclasses.replace(
         like,
         predicted=np.broadcast_to(mean, like.predicted.shape),
-        violation=nothing,
-        relative=nothing,
+        violation=no_constraint,
+        relative_violation=no_constraint,
         result=jax.tree.map(jnp.zeros_like, like.result),
     )
 
 
-def _rows(predictions: Predictions, start: int, end: int) -> Predictions:
-    """The predictions of some of the runs."""
-    rows = slice(start, end)
+def _select_runs(predictions: Predictions, rows: slice) -> Predictions:
     return dataclasses.replace(
         predictions,
         runs=predictions.runs[rows],
         **{name: getattr(predictions, name)[rows] for name in ("ts", "y", "mask", "length")},
-        **{name: getattr(predictions, name)[:, rows] for name in ("predicted", "violation", "relative")},
+        **{name: getattr(predictions, name)[:, rows] for name in ("predicted", "violation", "relative_violation")},
         result=jax.tree.map(lambda codes: codes[:, rows], predictions.result),
     )
 
 
-def _numbers(predictions: Predictions, outputs: tuple[str, ...]) -> dict[str, float]:
-    evaluation = measure(predictions, dtw=False)
-    over_runs = evaluation.by_seed()
+def _metrics(predictions: Predictions, outputs: tuple[str, ...]) -> dict[str, float]:
+    over_runs = measure(predictions, dtw=False).by_seed()
     numbers = {name: float(over_runs[name][0]) for name in METRICS}
     if len(outputs) > 1:
-        # Outputs have units of their own: each by itself, over all runs.
+        # Outputs may differ in their units, so each also has an error over all runs.
         y, mask = predictions.y[None], predictions.mask[None]
         for index, name in enumerate(outputs):
             one = [values[..., index].reshape(1, 1, -1, 1) for values in (predictions.predicted[:1], y, mask)]

@@ -1,214 +1,223 @@
-"""The configuration of a workspace: one TOML file, the same names in Python and on the command line.
+"""The configuration of a workspace: one TOML file, with the same names in Python and on the command line."""
 
-config = read_config("twinfold.toml", ["fit.seeds=5"])
-config.fit.seeds  # 5
-"""
-
-import dataclasses
-import functools
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from twinfold.io import build, settle_fields, unknown_name
-from twinfold.train import AbstractMethod, Adam, LevenbergMarquardt, Loss
-from twinfold.workspace._toml import as_toml, override
+import tomlkit
+from pydantic import Field, field_validator, model_validator
+
+from twinfold.io._settings import Settings, Strings, Values, validate
+from twinfold.workspace._overrides import override
+
+if TYPE_CHECKING:
+    from twinfold.train import AbstractMethod, Loss
 
 FILE = "twinfold.toml"
+MAX_INTEGER = 2**63 - 1
+# Names of earlier versions. In a user's file they are refused with the new name; a stored configuration is converted.
+RENAMED = {
+    ("fit", "adam"): "adam_epochs",
+    ("fit", "levenberg"): "lm_steps",
+    ("fit", "rate"): "learning_rate",
+    ("fit", "train"): "trainable",
+    ("fit", "recompute"): "remat",
+    ("loss", "soft"): "constraint_penalty",
+}
+RENAMED_VALUES = {("fit", "train", "unknown"): "parameters"}
+
+Count = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
+Steps = Annotated[int, Field(ge=0, le=10**7)]
+Positive = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
 
 
-@dataclass(frozen=True)
-class SystemConfig:
+class SystemConfig(Settings):
     """[system]: `file`, the Python file whose function `twin()` builds the twin."""
 
     file: str = "system.py"
 
-    def __post_init__(self):
-        settle_fields(self, "system")
 
+class DataConfig(Settings):
+    """[data]: the files of the measurements and the meaning of their columns; see `twinfold.data.load_dataset`.
 
-@dataclass(frozen=True)
-class DataConfig:
-    """[data]: where the measurements are and what their columns mean; see `twinfold.data.sources.load_dataset`.
-
-    `valid` and `test` are the shares of the runs (or their names) that are held back: to choose the best parameters,
-    and to judge the result.
+    `valid` and `test` are fractions of the runs (or their names) held out: to select the best parameters, and to
+    evaluate the result.
     """
 
-    files: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
+    files: Strings = ()
+    outputs: Strings = ()
+    inputs: Strings = ()
     time: str = "t"
     run: str = ""
     group: str = ""
-    x0: tuple[str, ...] = ()
+    x0: Strings = ()
     format: Literal["auto", "csv", "parquet", "mat"] = "auto"
     fill: Literal["hold", "linear", "refuse"] = "hold"
     sort: bool = False
     join: bool = False
-    columns: dict[str, str] = field(default_factory=dict)
-    scale: dict[str, float] = field(default_factory=dict)
-    offset: dict[str, float] = field(default_factory=dict)
-    missing: tuple[float | str, ...] = ()
-    gap: float | None = None
-    pieces: int | None = None
-    valid: float | tuple[str, ...] = 0.2
-    test: float | tuple[str, ...] = 0.2
+    columns: dict[str, str] = Field(default_factory=dict)
+    scale: dict[str, float] = Field(default_factory=dict)
+    offset: dict[str, float] = Field(default_factory=dict)
+    missing: Values = ()
+    gap: Positive | None = None
+    pieces: Annotated[int, Field(ge=2, le=10_000)] | None = None
+    valid: float | Strings = 0.2
+    test: float | Strings = 0.2
 
-    def __post_init__(self):
-        settle_fields(self, "data")
+    @model_validator(mode="after")
+    def _check(self) -> "DataConfig":
         if not self.files:
-            raise ValueError('data.files is missing; name the files of the measurements, files = ["data/*.csv"].')
+            raise ValueError('data.files is missing; list the files of the measurements: files = ["data/*.csv"].')
         if not self.outputs:
-            raise ValueError("data.outputs is missing; name the columns that were measured, outputs = [...].")
-        for name in ("valid", "test"):
-            share = getattr(self, name)
-            if isinstance(share, float) and not 0 <= share < 1:
-                raise ValueError(f"data.{name} is {share:g}; it must be a share of the runs from 0 up to below 1.")
+            raise ValueError("data.outputs is missing; list the columns that were measured: outputs = [...].")
+        for name, value in (("valid", self.valid), ("test", self.test)):
+            if isinstance(value, float) and not 0 <= value < 1:
+                raise ValueError(f"data.{name} is {value:g}; it must be a fraction of the runs from 0 to below 1.")
         if isinstance(self.valid, float) and isinstance(self.test, float) and self.valid + self.test >= 1:
-            raise ValueError(
-                f"data.valid and data.test are {self.valid + self.test:g} together; nothing is left to fit."
-            )
-        if self.gap is not None and not self.gap > 0:
-            raise ValueError(f"data.gap is {self.gap:g}; it must be positive.")
-        if self.pieces is not None and not 2 <= self.pieces <= 10_000:
-            raise ValueError(f"data.pieces is {self.pieces}; it must be from 2 to 10000.")
+            raise ValueError(f"data.valid + data.test is {self.valid + self.test:g}; no run is left for training.")
+        return self
 
 
-@dataclass(frozen=True)
-class FitConfig:
+class FitConfig(Settings):
     """[fit]: how the twin is fitted; the names are those of `twinfold.fit`, `Adam` and `LevenbergMarquardt`.
 
-    `adam` epochs at `rate` come first, then `levenberg` steps; with neither, the library's own stages.
+    First `adam_epochs` of Adam with `learning_rate`, then `lm_steps` of Levenberg-Marquardt; the default methods of
+    `twinfold.fit` if neither is set.
     """
 
-    seeds: int = 3
-    adam: int | None = None
-    rate: float | None = None
-    batch_size: int | None = None
-    levenberg: int | None = None
-    patience: int | None = None
-    window: int | None = None
+    seeds: Annotated[int, Field(ge=1, le=1000)] = 3
+    adam_epochs: Steps | None = None
+    learning_rate: Positive | None = None
+    batch_size: Count | None = None
+    lm_steps: Steps | None = None
+    patience: Count | None = None
+    window: Annotated[int, Field(ge=2, le=MAX_INTEGER)] | None = None
     shooting: bool | None = None
-    train: Literal["all", "per_run", "parameters"] = "all"
+    trainable: Literal["all", "per_run", "parameters"] = "all"
     remat: bool = False
 
-    def __post_init__(self):
-        settle_fields(self, "fit")
-        for name, least, most in (
-            ("seeds", 1, 1000),
-            ("adam", 0, 10**7),
-            ("levenberg", 0, 10**7),
-            ("batch_size", 1, None),
-            ("patience", 1, None),
-            ("window", 2, None),
-        ):
-            value = getattr(self, name)
-            if value is not None and not least <= value <= (most or value):
-                upto = "" if most is None else f" and at most {most}"
-                raise ValueError(f"fit.{name} is {value}; it must be at least {least}{upto}.")
-        if self.rate is not None and not self.rate > 0:
-            raise ValueError(f"fit.rate is {self.rate:g}; it must be positive.")
-        if self.adam is None and (self.rate is not None or self.batch_size is not None):
-            raise ValueError("fit.rate and fit.batch_size belong to fit.adam; give its number of epochs too.")
-        if self.patience is not None and self.adam is None and self.levenberg is None:
-            raise ValueError("fit.patience belongs to fit.adam and fit.levenberg; give one of them too.")
-        if (self.adam == 0 and not self.levenberg) or (self.levenberg == 0 and not self.adam):
-            raise ValueError("fit.adam and fit.levenberg leave nothing to do; give one of them, or neither.")
+    @model_validator(mode="after")
+    def _check(self) -> "FitConfig":
+        if self.adam_epochs is None and (self.learning_rate is not None or self.batch_size is not None):
+            raise ValueError("fit.learning_rate and fit.batch_size are settings of Adam; set fit.adam_epochs as well.")
+        if self.patience is not None and self.adam_epochs is None and self.lm_steps is None:
+            raise ValueError("fit.patience needs fit.adam_epochs or fit.lm_steps; set one of them as well.")
+        if 0 in (self.adam_epochs, self.lm_steps) and not self.adam_epochs and not self.lm_steps:
+            raise ValueError("fit.adam_epochs and fit.lm_steps leave nothing to do; set one of them, or neither.")
+        return self
 
-    def methods(self) -> tuple[AbstractMethod, ...] | None:
-        """The stages, or None for the library's own."""
-        stages: list[AbstractMethod] = []
-        if self.adam:
-            own = functools.partial(Adam, self.adam, batch_size=self.batch_size, patience=self.patience)
-            stages.append(own() if self.rate is None else own(learning_rate=self.rate))
-        if self.levenberg:
-            stages.append(LevenbergMarquardt(self.levenberg, patience=self.patience))
-        return tuple(stages) or None
+    def methods(self) -> "tuple[AbstractMethod, ...] | None":
+        """The training methods in order; None for the default ones."""
+        from twinfold.train import Adam, LevenbergMarquardt
+
+        methods: list[AbstractMethod] = []
+        if self.adam_epochs:
+            rate: dict[str, Any] = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
+            methods.append(Adam(self.adam_epochs, batch_size=self.batch_size, patience=self.patience, **rate))
+        if self.lm_steps:
+            methods.append(LevenbergMarquardt(self.lm_steps, patience=self.patience))
+        return tuple(methods) or None
 
 
-@dataclass(frozen=True)
-class RunConfig:
-    """[run]: `folder` of the run, and `track`: `"tensorboard"` or `"mlflow"` beside the plain files in it."""
+class LossConfig(Settings):
+    """[loss]: the terms of the loss; see `twinfold.Loss`."""
+
+    huber: Positive | None = None
+    scale: Literal["std", "off"] = "std"
+    l2: Weight = 0.0
+    constraint_penalty: Weight = 0.0
+    collocation: Weight = 0.0
+    continuity: Weight = 30.0
+    prior: Weight = 0.0
+
+    def build(self) -> "Loss":
+        """The loss with these terms."""
+        from twinfold.train import Loss
+
+        return Loss(**self.model_dump())
+
+
+class RunConfig(Settings):
+    """[run]: `folder` of the run; `track` with `"tensorboard"` or `"mlflow"`, beside the plain files in it."""
 
     folder: str = "runs/first"
     track: Literal["", "tensorboard", "mlflow"] = ""
 
-    def __post_init__(self):
-        settle_fields(self, "run")
-        if not self.folder.strip() or "\0" in self.folder:
-            raise ValueError('run.folder is empty; name a folder, folder = "runs/first".')
+    @field_validator("folder")
+    @classmethod
+    def _check_folder(cls, value: str) -> str:
+        if not value.strip() or "\0" in value:
+            raise ValueError('run.folder is empty or not a valid name; name a folder: folder = "runs/first".')
+        return value
 
 
-@dataclass(frozen=True)
-class ExportConfig:
-    """[export]: `name` of what is exported, and its time step `dt` (the data's own when left out)."""
+class ExportConfig(Settings):
+    """[export]: `name` of the exported model; `dt`, its time step (default: that of the data)."""
 
     name: str = ""
-    dt: float | None = None
-
-    def __post_init__(self):
-        settle_fields(self, "export")
-        if self.dt is not None and not self.dt > 0:
-            raise ValueError(f"export.dt is {self.dt:g}; it must be positive.")
+    dt: Positive | None = None
 
 
-@dataclass(frozen=True)
-class Config:
-    """All settings of a workspace, each section a field."""
+class Config(Settings):
+    """All settings of a workspace, one field per section.
+
+    **Example:**
+
+    ```python
+    config = tw.workspace.Config(data={"files": ["a.csv"], "outputs": ["y"]}, fit={"seeds": 5})
+    config.fit.seeds  # 5
+    print(config.toml())
+    ```
+    """
 
     data: DataConfig
-    system: SystemConfig = field(default_factory=SystemConfig)
-    fit: FitConfig = field(default_factory=FitConfig)
-    loss: Loss = field(default_factory=Loss)
-    run: RunConfig = field(default_factory=RunConfig)
-    export: ExportConfig = field(default_factory=ExportConfig)
-
-    def toml(self) -> str:
-        """The configuration as a TOML file that `read_config` reads back."""
-        return as_toml(self.tables())
+    system: SystemConfig = SystemConfig()
+    fit: FitConfig = FitConfig()
+    loss: LossConfig = LossConfig()
+    run: RunConfig = RunConfig()
+    export: ExportConfig = ExportConfig()
 
     def tables(self) -> dict[str, dict[str, Any]]:
-        """The sections as plain tables; what is not set is left out."""
-        sections = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        return {
-            name: {
-                each.name: getattr(section, each.name)
-                for each in dataclasses.fields(section)
-                if getattr(section, each.name) is not None
-            }
-            for name, section in sections.items()
-        }
+        """The sections as plain tables, without the settings that are None."""
+        return self.model_dump(exclude_none=True)
 
+    def flat(self) -> dict[str, Any]:
+        """Every setting as `section.name`, without those that are None."""
+        return {f"{section}.{name}": value for section, table in self.tables().items() for name, value in table.items()}
 
-SECTIONS: dict[str, type] = {
-    "system": SystemConfig,
-    "data": DataConfig,
-    "fit": FitConfig,
-    "loss": Loss,
-    "run": RunConfig,
-    "export": ExportConfig,
-}
+    def toml(self) -> str:
+        """The configuration as a TOML file that `read_config` can read."""
+        return tomlkit.dumps(self.tables())
 
 
 def setting_names() -> list[str]:
     """Every setting as `section.name`, for `--set`."""
-    return [f"{section}.{each.name}" for section, cls in SECTIONS.items() for each in dataclasses.fields(cls)]
+    sections: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
+    return [f"{section}.{name}" for section, model in sections.items() for name in model.model_fields]
 
 
 def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """The configuration in a TOML file.
 
-    **Arguments:** `path`; `overrides`, texts `section.name=value` that replace what the file says.
+    **Arguments:** `path`; `overrides`, strings `section.name=value` that replace settings of the file.
 
     **Raises:** `ValueError` that names the file and the setting; `FileNotFoundError`.
+
+    **Example:**
+
+    ```python
+    from pathlib import Path
+
+    Path("twinfold.toml").write_text('[data]\\nfiles = ["a.csv"]\\noutputs = ["y"]\\n')
+    tw.workspace.read_config("twinfold.toml", ["fit.seeds=5"]).fit.seeds  # 5
+    ```
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(
-            f"There is no {path}. `twinfold new NAME` makes a folder with one; -C FOLDER names the folder to work in."
+            f"There is no {path}. `twinfold new NAME` creates a folder with one; -C FOLDER selects the folder to use."
         )
     try:
         return parse_config(path.read_text(encoding="utf-8"), overrides)
@@ -218,18 +227,32 @@ def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         raise ValueError(f"{path}: {error}") from None
 
 
-def parse_config(text: str, overrides: Sequence[str] = ()) -> Config:
-    """The configuration in the text of a TOML file; see `read_config`."""
+def parse_config(text: str, overrides: Sequence[str] = (), *, stored: bool = False) -> Config:
+    """The configuration in the text of a TOML file; see `read_config`.
+
+    **Arguments:** `stored`: the file was written by twinfold, perhaps by an earlier version with other names.
+    """
     try:
-        tables: dict[str, Any] = tomllib.loads(text)
+        tables: dict[str, Any] = {"data": {}} | tomllib.loads(text)
     except RecursionError:
         raise ValueError("the file is nested too deeply to be a configuration.") from None
     except ValueError as error:
         raise ValueError(f"not valid TOML: {error}") from None
     for each in overrides:
         override(tables, each)
-    unknown = [name for name in tables if name not in SECTIONS]
-    if unknown:
-        raise ValueError(f"there is no section {unknown_name(unknown[0], SECTIONS)}")
-    sections = {name: build(cls, tables.get(name, {}), name) for name, cls in SECTIONS.items()}
-    return Config(**sections)
+    _rename(tables, stored)
+    return validate(Config, tables)
+
+
+def _rename(tables: dict[str, Any], stored: bool) -> None:
+    """Replace the names of earlier versions if the tables are `stored` ones; otherwise refuse them."""
+    for (section, old), new in RENAMED.items():
+        table = tables.get(section)
+        if not isinstance(table, dict) or old not in table:
+            continue
+        value = table.pop(old)
+        replaced = RENAMED_VALUES.get((section, old, str(value)))
+        if not stored:
+            also = f', and "{value}" is now "{replaced}"' if replaced else ""
+            raise ValueError(f"{section}.{old} is now called {section}.{new}{also}.")
+        table[new] = replaced or value

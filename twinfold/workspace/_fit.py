@@ -1,4 +1,4 @@
-"""Fit the twin of a workspace: a run folder with all that came of it; stopped at any time, it goes on from there."""
+"""Fit the twin of a workspace into its run folder; an interrupted fit is resumed by the same call."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,23 +8,25 @@ from typing import Any
 import numpy as np
 
 from twinfold.data import Dataset
-from twinfold.io import versions
-from twinfold.model import ModelInfo, Twin, load_model, read_info, save_model
+from twinfold.io import ModelInfo, json_safe, read_info, versions, write_json
+from twinfold.model import Twin, load_model, save_model
 from twinfold.model._learned.base import learned_parts
-from twinfold.report._seen import samples_of
+from twinfold.report._learned_parts import sample_states
 from twinfold.train import Fit, LevenbergMarquardt, fit
 from twinfold.workspace import _files as files
-from twinfold.workspace._baselines import judge, without_learned
-from twinfold.workspace._files import claim, plain, write_history, write_metrics
+from twinfold.workspace._baselines import evaluate_with_baselines, without_learned_parts
+from twinfold.workspace._data import DataSplit
+from twinfold.workspace._system import System
 from twinfold.workspace._trackers import tracker
-from twinfold.workspace._workspace import Parts, System, Workspace
+from twinfold.workspace._workspace import Workspace
 
-BASELINE_STEPS = 40  # of Levenberg-Marquardt, for the few parameters of the physics alone
+PHYSICS_LM_STEPS = 40  # for the few parameters of the physics alone
+MAX_SAMPLES = 200_000  # from which the ranges of states and inputs are computed
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A fitted twin with its system, what its file says of it, and the physics alone where it was fitted as well."""
+    """A fitted twin, the system that built it, its metadata, and the fitted physics if there is one."""
 
     system: System
     twin: Twin
@@ -33,14 +35,17 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a fit left in its folder: `metrics` model -> part -> metric -> number, none where it was interrupted."""
+class FitOutcome:
+    """The result of a fit: `metrics` model -> part -> metric -> number, empty if it was interrupted.
+
+    `finished_before`: an earlier call had completed the fit. `failures`: why a seed became non-finite, by seed.
+    """
 
     folder: Path
     metrics: dict[str, Any]
-    interrupted: bool
-    fitted: bool  # False where an earlier call had done it all
-    lost: dict[int, str]  # seeds that went non-finite
+    interrupted: bool = False
+    finished_before: bool = False
+    failures: dict[int, str] | None = None
 
 
 def fit_workspace(
@@ -48,101 +53,145 @@ def fit_workspace(
     *,
     force: bool = False,
     progress: bool | Callable[[float, str], None] = True,
-    tell: Callable[[str], None] = lambda line: None,
-) -> Outcome:
-    """Fit the twin and write model, history and metrics into the run folder.
+    log: Callable[[str], None] = lambda line: None,
+) -> FitOutcome:
+    """Fit the twin of a workspace; write model, history and metrics into its run folder.
 
-    **Arguments:** `workspace`; `force`: start over in a folder of another configuration, or of this one; `progress`, as
-    for `twinfold.fit`; `tell`, a function that is told what happens.
+    **Arguments:** `workspace`; `force`: start over, whatever fit the folder holds; `progress`, see `twinfold.fit`;
+    `log`, called with a line of text for each event.
 
-    **Raises:** `OtherConfiguration` where the folder belongs to another run: nothing in it was touched.
+    **Raises:** `ConfigurationMismatch` if the folder belongs to another configuration; nothing in it was changed.
+
+    **Example:**
+
+    ```python
+    from pathlib import Path
+
+    Path("system.py").write_text(
+        "import twinfold as tw\\n\\n\\ndef twin():\\n"
+        "    return tw.Twin(lambda x, p: -p['k'] * x, params={'k': tw.Unknown(1.0, positive=True)})\\n"
+    )
+    Path("twinfold.toml").write_text('[data]\\nfiles = ["decay.csv"]\\noutputs = ["x"]\\n')
+    tw.io.write_csv(Path("decay.csv"), [{"t": t, "x": np.exp(-0.7 * t)} for t in (0.0, 0.5, 1.0, 1.5)])
+    workspace = tw.workspace.open_workspace(".", ["fit.seeds=1", "fit.adam_epochs=5", "fit.learning_rate=0.1"])
+    outcome = tw.workspace.fit_workspace(workspace, progress=False)
+    outcome.metrics["twin"]["train"]["rmse"], outcome.metrics["constant"]["train"]["rmse"]
+    ```
     """
     config, folder = workspace.config, workspace.run_folder
-    system, parts = workspace.load_system(), workspace.load_parts()
-    for note in parts.notes:
-        tell(note)
-    track = tracker(config.run.track, folder)  # a missing extra is named before anything is fitted
-    facts = {"system sha256": system.sha256, "data fingerprint": parts.train.fingerprint()}
-    if claim(folder, config, facts, force=force):
+    system, split = workspace.load_system(), workspace.load_split()
+    for note in split.notes:
+        log(note)
+    track = tracker(config.run.track, folder)  # raises before the fit if an extra is missing
+    fingerprints = (system.sha256, split.train.fingerprint())
+    if files.claim_run_folder(folder, config, fingerprints, force=force):
         if (folder / files.METRICS).exists() and (folder / files.MODEL).exists():
-            return Outcome(folder, read_info(folder / files.MODEL).metrics, False, False, {})
-        tell(f"Going on with the fit in {folder}.")
-    done = refit(workspace, system, parts, progress=progress)
-    write_history(folder, done)
+            return FitOutcome(folder, read_info(folder / files.MODEL).metrics, finished_before=True)
+        log(f"Resuming the fit in {folder}.")
+    done = refit(workspace, system, split, progress=progress)
+    files.write_history(folder, done)
     if done.interrupted:
-        return Outcome(folder, {}, True, True, done.failures)
+        return FitOutcome(folder, {}, interrupted=True, failures=done.failures)
     if not np.isfinite(done.scores).any():
         raise ValueError(
-            "Every seed went non-finite. `twinfold check` says whether the physics runs and the step is stable; a "
-            "smaller fit.rate, short windows (fit.window) or zero_last=True in the networks make a fit gentler."
+            "Every seed became non-finite. `twinfold check` shows whether the physics runs and the step is stable; a "
+            "smaller fit.learning_rate, short windows (fit.window) or zero_last=True in the networks can help."
         )
-    physics = _fitted_physics(workspace, system, done.twin, parts)
-    metrics = plain(judge(done.twin, parts, physics))
-    about = _about(workspace, system, done.twin, parts.train, metrics)
+    physics = _fit_physics(workspace, done.twin, split)
+    metrics = json_safe(evaluate_with_baselines(done.twin, split, physics))
+    about = _model_info(workspace, system, done.twin, split.train, metrics)
     if physics is not None:
         save_model(folder / files.PHYSICS, physics, about=about)
     save_model(folder / files.MODEL, done.twin, about=about)
     track(done, metrics, config)
-    write_metrics(folder / files.METRICS, metrics)
-    return Outcome(folder, metrics, False, True, done.failures)
+    write_json(folder / files.METRICS, metrics)
+    return FitOutcome(folder, metrics, failures=done.failures)
 
 
 def refit(
-    workspace: Workspace, system: System, parts: Parts, *, progress: bool | Callable[[float, str], None] = False
+    workspace: Workspace, system: System, split: DataSplit, *, progress: bool | Callable[[float, str], None] = False
 ) -> Fit:
-    """The fit of a workspace, from its checkpoint where there is one: of a finished fit, all seeds at once."""
+    """Run the fit of a workspace from its checkpoint; a finished fit returns at once, with all its seeds."""
     settings = workspace.config.fit
     return fit(
         system.twin,
-        parts.train,
-        valid=parts.valid,
+        split.train,
         seeds=settings.seeds,
         method=settings.methods(),
-        loss=workspace.config.loss,
-        window=settings.window,
-        shooting=settings.shooting,
-        trainable=settings.train,
+        trainable=settings.trainable,
         remat=settings.remat,
         checkpoint=workspace.run_folder / files.CHECKPOINT,
         progress=progress,
+        **_shared_options(workspace, split),
     )
 
 
-def load_fitted(workspace: Workspace, *, trust_changed: bool = False, model: Path | None = None) -> Fitted:
-    """The fitted twin of a workspace; its system.py must be the one that it was fitted with, or be trusted."""
-    path = workspace.run_folder / files.MODEL if model is None else model
+def load_fitted(workspace: Workspace, *, trust_changed: bool = False) -> Fitted:
+    """Load the fitted twin of a workspace.
+
+    **Arguments:** `workspace`; `trust_changed`: run system.py even if it is not the file that the twin was fitted with.
+
+    **Raises:** `FileNotFoundError` before the first fit; `ValueError` if system.py was changed.
+
+    **Example:**
+
+    ```python
+    from pathlib import Path
+
+    Path("system.py").write_text(
+        "import twinfold as tw\\n\\n\\ndef twin():\\n"
+        "    return tw.Twin(lambda x, p: -p['k'] * x, params={'k': tw.Unknown(1.0, positive=True)})\\n"
+    )
+    Path("twinfold.toml").write_text('[data]\\nfiles = ["decay.csv"]\\noutputs = ["x"]\\n')
+    tw.io.write_csv(Path("decay.csv"), [{"t": t, "x": np.exp(-0.7 * t)} for t in (0.0, 0.5, 1.0, 1.5)])
+    workspace = tw.workspace.open_workspace(".", ["fit.seeds=1", "fit.adam_epochs=5", "fit.learning_rate=0.1"])
+    tw.workspace.fit_workspace(workspace, progress=False)
+    fitted = tw.workspace.load_fitted(workspace)
+    fitted.info.states, fitted.twin.parameters()["k"]
+    ```
+    """
+    path = workspace.run_folder / files.MODEL
     info = read_info(path)
     system = workspace.load_system(sha256=info.system_source_sha256, trust_changed=trust_changed)
-    beside = path.with_name(files.PHYSICS)
-    physics = load_model(beside, system.twin) if model is None and beside.exists() else None
-    return Fitted(system, load_model(path, system.twin), info, physics)
+    physics = path.with_name(files.PHYSICS)
+    return Fitted(
+        system, load_model(path, system.twin), info, load_model(physics, system.twin) if physics.exists() else None
+    )
 
 
-def _fitted_physics(workspace: Workspace, system: System, twin: Twin, parts: Parts) -> Twin | None:
-    """The physics with its unknown parameters fitted and nothing learned; None where that is nothing of its own."""
+def _shared_options(workspace: Workspace, split: DataSplit) -> dict[str, Any]:
+    """Options that the fits of the twin and of the physics have in common."""
+    settings = workspace.config.fit
+    return {
+        "valid": split.valid,
+        "loss": workspace.config.loss.build(),
+        "window": settings.window,
+        "shooting": settings.shooting,
+    }
+
+
+def _fit_physics(workspace: Workspace, twin: Twin, split: DataSplit) -> Twin | None:
+    """The physics with its unknown parameters fitted and nothing learned; None if it has none, or the twin is that."""
     if not twin.unknowns() or not learned_parts(twin):
         return None
-    alone = fit(
-        without_learned(twin),
-        parts.train,
-        valid=parts.valid,
-        method=LevenbergMarquardt(BASELINE_STEPS),
-        loss=workspace.config.loss,
-        window=workspace.config.fit.window,
-        shooting=workspace.config.fit.shooting,
+    done = fit(
+        without_learned_parts(twin),
+        split.train,
+        method=LevenbergMarquardt(PHYSICS_LM_STEPS),
         trainable="parameters",
         checkpoint=workspace.run_folder / files.PHYSICS_CHECKPOINT,
         progress=False,
+        **_shared_options(workspace, split),
     )
-    return alone.twin if np.isfinite(alone.scores).all() and not alone.interrupted else None
+    return done.twin if np.isfinite(done.scores).all() and not done.interrupted else None
 
 
-def _about(workspace: Workspace, system: System, twin: Twin, train: Dataset, metrics: dict[str, Any]) -> ModelInfo:
-    samples = samples_of(twin, train, most=200_000)
+def _model_info(workspace: Workspace, system: System, twin: Twin, train: Dataset, metrics: dict[str, Any]) -> ModelInfo:
+    samples = sample_states(twin, train, max_samples=MAX_SAMPLES)
     count = samples.x.shape[1]
     states = system.states or tuple(f"x{index}" for index in range(count))
     if len(states) != count:
-        raise ValueError(f"{system.path}: STATES has {len(states)} names, and the twin has {count} states.")
+        raise ValueError(f"{system.path}: STATES has {len(states)} names, but the twin has {count} states.")
     steps = np.concatenate([np.diff(run.ts) for run in train.runs])
     return ModelInfo(
         states=states,

@@ -1,56 +1,53 @@
-"""Watch a plant with the fitted twin of a workspace: a table of judged windows, a picture, a state to go on from."""
+"""Monitor a plant with the fitted twin of a workspace: a table and a figure of its windows, and a state to resume."""
 
 import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from twinfold.data import Dataset
 from twinfold.io import write_csv, write_text
+from twinfold.monitor import Verdict, watch
+from twinfold.plot import save
+from twinfold.workspace._data import read_data
 from twinfold.workspace._fit import Fitted
-from twinfold.workspace._workspace import Workspace, read_data
+from twinfold.workspace._workspace import Workspace
 
-if TYPE_CHECKING:
-    from twinfold.monitor import Verdict
-
-STATE, TABLE, PICTURE = "state.json", "windows.csv", "windows.png"
+STATE, TABLE, FIGURE = "state.json", "windows.csv", "windows.png"
 
 
-def watch_workspace(
+def monitor_workspace(
     workspace: Workspace,
     fitted: Fitted,
     new: Sequence[str],
     *,
     healthy: Sequence[str] | None = None,
-    folder: Path,
+    folder: Path | None = None,
     resume: bool = False,
     window: int | None = None,
-    rate: float = 0.01,
-) -> "Verdict":
-    """Judge new measurements by what the twin says, with limits from healthy ones.
+    false_alarm_rate: float = 0.01,
+) -> Verdict:
+    """Compare new measurements with the twin, with alarm limits from healthy ones.
 
-    **Arguments:** `new`, files in the current folder, with the columns of the workspace's data; `healthy`, likewise
-    (when left out, the workspace's own data: best those that were held back from the fit); `folder` to write table,
-    picture and state to; `resume`: go on from the state in it with the rows that have been added since (the table
-    keeps the windows of earlier calls, the picture shows the new ones); `window`,
-    `rate`: see `twinfold.monitor.watch.calibrate`.
+    **Arguments:** `workspace`; `fitted`; `new`, files relative to the current folder, with the columns of the
+    workspace's data; `healthy`, likewise (default: the data of the workspace, preferably those held out from the fit);
+    `folder` for table, figure and state (default: `monitor` in the run folder); `resume`: continue from the state in
+    it with the rows added since (the table keeps the windows of earlier calls, the figure shows the new ones);
+    `window`, samples per window; `false_alarm_rate`, per window.
     """
-    from twinfold.monitor import watch
-    from twinfold.plot import save
-
-    state = _state(folder) if resume else None
+    folder = workspace.run_folder / "monitor" if folder is None else folder
+    state = _read_state(folder) if resume else None
     data = read_data(workspace.config.data, Path(), source=list(new))
-    found = watch(fitted.twin, _healthy(workspace, healthy), data, state=state, window=window, rate=rate)
-    write_csv(folder / TABLE, [*(_judged_before(folder) if resume else []), *found.rows])
-    write_text(folder / STATE, json.dumps(found.state()) + "\n")
-    if found.rows:
-        save(found.figure(), folder / PICTURE)
-    return found.verdict
+    reference = _healthy_data(workspace, healthy)
+    watched = watch(fitted.twin, reference, data, state=state, window=window, false_alarm_rate=false_alarm_rate)
+    write_csv(folder / TABLE, [*(_earlier_windows(folder) if resume else []), *watched.rows])
+    write_text(folder / STATE, json.dumps(watched.state()) + "\n")  # exact: with NaN and infinity as Python writes them
+    if watched.rows:
+        save(watched.figure(), folder / FIGURE)
+    return watched.verdict
 
 
-def _judged_before(folder: Path) -> list[dict[str, str]]:
-    """The windows of earlier calls, which a call that goes on keeps in the table."""
+def _earlier_windows(folder: Path) -> list[dict[str, str]]:
     try:
         with (folder / TABLE).open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
@@ -58,23 +55,23 @@ def _judged_before(folder: Path) -> list[dict[str, str]]:
         return []
 
 
-def _healthy(workspace: Workspace, files: Sequence[str] | None) -> Dataset:
+def _healthy_data(workspace: Workspace, files: Sequence[str] | None) -> Dataset:
     if files is not None:
         return read_data(workspace.config.data, Path(), source=list(files))
-    parts = workspace.load_parts()
-    held = [data for data in (parts.valid, parts.test) if data is not None] or [parts.train]
-    runs = tuple(run for data in held for run in data.runs)
-    return Dataset(runs, parts.train.output_names, parts.train.input_names)
+    split = workspace.load_split()
+    held_out = [data for data in (split.valid, split.test) if data is not None] or [split.train]
+    runs = tuple(run for data in held_out for run in data.runs)
+    return Dataset(runs, split.train.output_names, split.train.input_names)
 
 
-def _state(folder: Path) -> dict:
+def _read_state(folder: Path) -> dict:
     path = folder / STATE
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        state = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FileNotFoundError(f"There is no {path} to go on from; leave out --resume.") from None
+        raise FileNotFoundError(f"There is no {path} to resume from; omit --resume.") from None
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged ({error}); leave out --resume to start over.") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is not the state of a watch; leave out --resume to start over.")
-    return found
+        raise ValueError(f"{path} is damaged ({error}); omit --resume to start over.") from None
+    if not isinstance(state, dict):
+        raise ValueError(f"{path} is not the state of a monitor; omit --resume to start over.")
+    return state

@@ -1,38 +1,36 @@
-"""The report of a workspace: everything that `twinfold.report` needs, from the run folder."""
+"""Write the report of a workspace from its run folder."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+from twinfold.report import write_twin_report
 from twinfold.workspace import _files as files
-from twinfold.workspace._files import read_history
 from twinfold.workspace._fit import Fitted, refit
-from twinfold.workspace._workspace import Parts, Workspace
+from twinfold.workspace._workspace import Workspace
 
 
 def report_workspace(
-    workspace: Workspace, fitted: Fitted, parts: Parts, *, folder: Path, seeds: bool, command: str
+    workspace: Workspace, fitted: Fitted, *, folder: Path | None = None, seeds: bool = True, command: str = ""
 ) -> Path:
-    """Write the report of a fitted twin into `folder`.
+    """Write the report of a fitted twin.
 
-    **Arguments:** `parts`, the data; `seeds`: show the spread over all seeds too (their weights are in the checkpoint
-    of the fit); `command`, as typed.
+    **Arguments:** `workspace`; `fitted`; `folder` (default: `report` in the run folder); `seeds`: show the spread over
+    all seeds (their weights are in the checkpoint of the fit); `command`, as typed.
 
-    **Returns:** the page to open.
+    **Returns:** the page to open in a browser.
     """
-    from twinfold.report import write_twin_report
-
-    info = fitted.info
+    info, split = fitted.info, workspace.load_split()
     checkpoint = workspace.run_folder / files.CHECKPOINT
     return write_twin_report(
-        folder,
+        workspace.run_folder / "report" if folder is None else folder,
         title=workspace.folder.resolve().name,
         twin=fitted.twin,
-        fit=refit(workspace, fitted.system, parts) if seeds and checkpoint.exists() else None,
-        history=read_history(workspace.run_folder),
-        train=parts.train,
-        valid=parts.valid,
-        test=parts.test,
+        fit=refit(workspace, fitted.system, split) if seeds and checkpoint.exists() else None,
+        history=files.read_history(workspace.run_folder),
+        train=split.train,
+        valid=split.valid,
+        test=split.test,
         metrics=read_metrics(workspace, fitted),
         config=info.config,
         info=info.versions | {"command": command, "training data": info.data_fingerprint},
@@ -42,9 +40,9 @@ def report_workspace(
 
 
 def read_metrics(workspace: Workspace, fitted: Fitted) -> dict[str, Any]:
-    """The numbers of the last evaluation; those in the model file where there is none."""
+    """The metrics of the last evaluation; those in the model file if there is no readable metrics.json."""
     try:
-        found = json.loads((workspace.run_folder / files.METRICS).read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else fitted.info.metrics
+        metrics = json.loads((workspace.run_folder / files.METRICS).read_text(encoding="utf-8"))
+        return metrics if isinstance(metrics, dict) else fitted.info.metrics
     except (OSError, ValueError):
         return fitted.info.metrics

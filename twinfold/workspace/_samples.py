@@ -1,31 +1,31 @@
-"""The measurements that a new project comes with: the whole truth of each template's system, simulated with noise."""
+"""Synthetic measurements of the project templates: the true system, simulated, with noise."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-Law = Callable[[np.ndarray, float], np.ndarray]
-FINE = 5  # steps of the truth between two samples
+Rate = Callable[[np.ndarray, float], np.ndarray]
+SUBSTEPS = 5  # integration steps between two samples
 
 
 def pendulum_rate(x: np.ndarray, push: float) -> np.ndarray:
-    """The pendulum of the template, with the drag and the mass of 0.8 kg that a fit has to find."""
-    place, velocity = x[:2], x[2:]
+    """The true pendulum: that of the template, with its drag and a mass of 0.8 kg."""
+    position, velocity = x[:2], x[2:]
     drag = -(0.08 + 0.15 * np.linalg.norm(velocity)) * velocity
     free = np.array([push / 0.8, -9.81]) + drag
-    rod = (free @ place + velocity @ velocity) / (place @ place)
-    return np.concatenate([velocity, free - rod * place])
+    rod = (free @ position + velocity @ velocity) / (position @ position)
+    return np.concatenate([velocity, free - rod * position])
 
 
 def motor_rate(x: np.ndarray, voltage: float) -> np.ndarray:
-    """The motor of the template; dry and viscous friction, and a resistance of 1.3 ohm."""
+    """The true motor: that of the template, with dry and viscous friction and a resistance of 1.3 ohm."""
     current, speed = x
     friction = 0.012 * np.tanh(speed / 8) * (1 + 0.5 * np.exp(-((speed / 30) ** 2))) + 3e-5 * speed
     return np.array([(voltage - 1.3 * current - 0.05 * speed) / 5e-3, (0.05 * current - friction) / 5e-5])
 
 
 def tank_rate(x: np.ndarray, pump: float) -> np.ndarray:
-    """The tanks of the template; an outlet that is half open above 0.15 m, and a valve of 1.4e-3."""
+    """The true tanks: those of the template, with an outlet that widens above 0.15 m and a valve of 1.4e-3."""
     head = x[0] - x[1]
     between = 1.4e-3 * head / np.sqrt(np.sqrt(head**2 + 1e-4))
     level = max(x[1], 0.0)
@@ -34,7 +34,7 @@ def tank_rate(x: np.ndarray, pump: float) -> np.ndarray:
 
 
 def pendulum() -> str:
-    """Ten swings of four seconds, let go at rest, seen by a camera that errs by 3 mm."""
+    """Ten swings of four seconds, released at rest; the position has a noise of 3 mm."""
 
     def start(rng: np.random.Generator) -> np.ndarray:
         angle = rng.uniform(0.5, 1.6) * rng.choice([-1, 1])
@@ -44,13 +44,13 @@ def pendulum() -> str:
 
 
 def motor() -> str:
-    """Ten runs of 0.24 s under steps of the voltage; the current errs by 20 mA."""
+    """Ten runs of 0.24 s under steps of the voltage; the current has a noise of 20 mA."""
     names = {"voltage": (-12.0, 12.0, 0.0)}
     return _table(motor_rate, lambda rng: np.zeros(2), names, {"current": 0}, dt=3e-3, hold=20, noise=2e-2)
 
 
 def tank() -> str:
-    """Ten runs of half an hour; both levels err by 2 mm, and one value in ten is missing."""
+    """Ten runs of 800 s; both levels have a noise of 2 mm, and one value in ten is missing."""
 
     def start(rng: np.random.Generator) -> np.ndarray:
         return np.array([rng.uniform(0.1, 0.4), rng.uniform(0.02, 0.1)])
@@ -63,7 +63,7 @@ SAMPLES: dict[str, Callable[[], str]] = {"pendulum": pendulum, "motor": motor, "
 
 
 def _table(
-    rate: Law,
+    rate: Rate,
     start: Callable[[np.random.Generator], np.ndarray],
     inputs: dict[str, tuple[float, float, float]],
     outputs: dict[str, int],
@@ -75,7 +75,7 @@ def _table(
     runs: int = 10,
     samples: int = 81,
 ) -> str:
-    """A CSV file: an input that is drawn anew every `hold` samples, and what is measured of the states."""
+    """The text of a CSV file: an input that is redrawn every `hold` samples, and the measured states with noise."""
     rng = np.random.default_rng(0)
     ((name, (low, high, first)),) = inputs.items()
     lines = [",".join(["run", "t", name, *outputs])]
@@ -84,16 +84,16 @@ def _table(
         for sample in range(samples):
             if sample % hold == 0 and sample:
                 w = round(rng.uniform(low, high), 3)
-            seen = [x[index] + noise * rng.normal() for index in outputs.values()]
-            # The first sample is where a run starts from: it is always there.
-            kept = [f"{value:.5g}" if not sample or rng.uniform() >= missing else "" for value in seen]
-            lines.append(",".join([f"{run + 1}", f"{sample * dt:g}", f"{w:g}", *kept]))
-            for _ in range(FINE):
-                x = _step(rate, x, w, dt / FINE)
+            measured = [x[index] + noise * rng.normal() for index in outputs.values()]
+            # The first sample, from which the initial state is derived, is always complete.
+            cells = [f"{value:.5g}" if not sample or rng.uniform() >= missing else "" for value in measured]
+            lines.append(",".join([f"{run + 1}", f"{sample * dt:g}", f"{w:g}", *cells]))
+            for _ in range(SUBSTEPS):
+                x = _step(rate, x, w, dt / SUBSTEPS)
     return "\n".join(lines) + "\n"
 
 
-def _step(rate: Law, x: np.ndarray, w: float, dt: float) -> np.ndarray:
+def _step(rate: Rate, x: np.ndarray, w: float, dt: float) -> np.ndarray:
     """One step of the classical Runge-Kutta method."""
     a = rate(x, w)
     b = rate(x + 0.5 * dt * a, w)

@@ -1,4 +1,4 @@
-"""Predict with a fitted twin: new inputs in, a table and a picture out."""
+"""Predict with a fitted twin under new inputs: rows of a table, and a figure."""
 
 import warnings
 from collections.abc import Sequence
@@ -9,27 +9,32 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
+from twinfold import plot
 from twinfold.data import Dataset, Run
 from twinfold.data._load import columns_of
 from twinfold.data._readers.table import pandas_module
 from twinfold.io import atomic_write, write_csv
 from twinfold.model import Simulation, SimulationError, Unknown
+from twinfold.workspace._data import read_data
+from twinfold.workspace._display import with_unit
 from twinfold.workspace._fit import Fitted
-from twinfold.workspace._workspace import Workspace, read_data
+from twinfold.workspace._workspace import Workspace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+PARQUET = (".parquet", ".pq")
+
 
 @dataclass(frozen=True, eq=False)
-class Simulated:
-    """One run as the twin predicts it; `measured` where its outputs were given; `notes` say what went wrong."""
+class SimulatedRun:
+    """A simulated run; `measured`: its outputs were given; `notes`: warnings and failures; `samples` that succeeded."""
 
     run: Run
     simulation: Simulation
     measured: bool
     notes: tuple[str, ...]
-    samples: int  # that were predicted; the rest failed
+    samples: int
 
     @property
     def failed(self) -> bool:
@@ -43,49 +48,49 @@ def simulate_workspace(
     *,
     x0: Sequence[float] | None = None,
     run: str | None = None,
-    folder: Path | None = None,
-) -> list[Simulated]:
-    """Predict every run in some files of inputs.
+) -> list[SimulatedRun]:
+    """Simulate every run in some files of inputs.
 
-    **Arguments:** `workspace`, whose configuration says what the columns are; `fitted`; `files`, relative to `folder`
-    (the current one when left out); `x0`, the state that every run starts from: when left out, the columns that the
-    configuration names, or those called like the states, or what the twin makes of the first row's outputs; `run`, a
-    run of the training data whose own parameters to use.
+    **Arguments:** `workspace`, whose configuration describes the columns; `fitted`; `files`, relative to the current
+    folder; `x0`, the initial state of every run (default: the columns that the configuration names, or those named
+    like the states, or the state that the twin derives from the outputs in the first row); `run`, a run of the
+    training data whose own parameters are used.
 
-    **Raises:** `ValueError` where there is nothing to start from, or an input is missing.
+    **Raises:** `ValueError` if there is no initial state, or an input is missing.
     """
-    data, measured = _read(workspace, fitted, files, x0, folder or Path())
+    data, measured = _read_inputs(workspace, fitted, files, with_states=x0 is None)
     p = fitted.twin.parameters(run)
-    return [_simulated(fitted, each, _start(fitted, each, p, x0, measured), run, measured) for each in data.runs]
+    return [_simulate(fitted, each, _initial_state(fitted, each, p, x0, measured), run, measured) for each in data.runs]
 
 
-def _read(workspace: Workspace, fitted: Fitted, files: Sequence[str], x0: Any, folder: Path) -> tuple[Dataset, bool]:
-    config, names = workspace.config.data, fitted.info
-    columns = config.columns
-    there = columns_of(list(files), time=columns.get(config.time, config.time), format=config.format, folder=folder)
+def _read_inputs(
+    workspace: Workspace, fitted: Fitted, files: Sequence[str], *, with_states: bool
+) -> tuple[Dataset, bool]:
+    """The runs in some files, and whether they include the outputs."""
+    config, columns = workspace.config.data, workspace.config.data.columns
+    present = columns_of(list(files), time=columns.get(config.time, config.time), format=config.format, folder=Path())
 
-    def present(wanted: Sequence[str]) -> bool:
-        return bool(wanted) and all(columns.get(name, name) in there for name in wanted)
+    def has(names: Sequence[str]) -> bool:
+        return bool(names) and all(columns.get(name, name) in present for name in names)
 
-    measured = present(config.outputs)
-    start = () if x0 is not None else next((each for each in (config.x0, names.states) if present(each)), ())
-    used = {config.time, config.run, *config.inputs, *start, *(config.outputs if measured else ())}
+    measured = has(config.outputs)
+    states = next((names for names in (config.x0, fitted.info.states) if with_states and has(names)), ())
+    used = {config.time, config.run, *config.inputs, *states, *(config.outputs if measured else ())}
     changes: dict[str, Any] = {
         "source": list(files),
         "outputs": config.outputs if measured else (),
-        "x0": start,
-        "run": config.run if present([config.run]) else "",
+        "x0": states,
+        "run": config.run if has([config.run]) else "",
         "group": "",
         "gap": None,
         "pieces": None,
-        "columns": {name: column for name, column in columns.items() if name in used},
-        "scale": {name: factor for name, factor in config.scale.items() if name in used},
-        "offset": {name: offset for name, offset in config.offset.items() if name in used},
     }
-    return read_data(config, folder, **changes), measured
+    for name in ("columns", "scale", "offset"):
+        changes[name] = {key: value for key, value in getattr(config, name).items() if key in used}
+    return read_data(config, Path(), **changes), measured
 
 
-def _start(fitted: Fitted, run: Run, p: Any, x0: Sequence[float] | None, measured: bool) -> Any:
+def _initial_state(fitted: Fitted, run: Run, p: Any, x0: Sequence[float] | None, measured: bool) -> Any:
     states = fitted.info.states
     if x0 is not None:
         if len(x0) != len(states):
@@ -95,33 +100,33 @@ def _start(fitted: Fitted, run: Run, p: Any, x0: Sequence[float] | None, measure
         return jnp.asarray(run.x0)
     if not measured and not isinstance(fitted.twin.initial, Unknown):
         raise ValueError(
-            f"run '{run.name}': nothing says where it starts. Give --x0 with {', '.join(states)}, columns of these "
-            f"names, or the outputs ({', '.join(fitted.info.outputs)}) in the first row."
+            f"run '{run.name}' has no initial state. Give --x0 with {', '.join(states)}, columns of these names, or "
+            f"the outputs ({', '.join(fitted.info.outputs)}) in the first row."
         )
     w = None if run.w is None else jnp.asarray(run.w[0])
     return fitted.twin.initial_state(jnp.asarray(run.ts[0]), jnp.asarray(run.y[0]), w, p)
 
 
-def _simulated(fitted: Fitted, each: Run, x0: Any, run: str | None, measured: bool) -> Simulated:
+def _simulate(fitted: Fitted, each: Run, x0: Any, run: str | None, measured: bool) -> SimulatedRun:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            simulation, lost = fitted.twin.simulate(x0, each.ts, each.w, run=run), []
+            simulation, failures = fitted.twin.simulate(x0, each.ts, each.w, run=run), []
         except SimulationError as error:
-            simulation, lost = error.simulation, [f"run '{each.name}': {error}"]
+            simulation, failures = error.simulation, [f"run '{each.name}': {error}"]
     samples = len(each.ts)
-    if lost:
+    if failures:
         bad = ~np.isfinite(np.asarray(simulation.ys)).all(1) | (np.asarray(simulation.trajectory.result._value) != 0)
         samples = int(bad.argmax())
     notes = [f"run '{each.name}': {warning.message}" for warning in caught]
-    return Simulated(each, simulation, measured, tuple(notes + lost), samples)
+    return SimulatedRun(each, simulation, measured, tuple(notes + failures), samples)
 
 
-def rows_of(simulated: Sequence[Simulated], workspace: Workspace, fitted: Fitted) -> list[dict[str, Any]]:
-    """One row for each run and time: inputs, predicted outputs, states, the measured outputs where there are some."""
+def simulation_rows(runs: Sequence[SimulatedRun], workspace: Workspace, fitted: Fitted) -> list[dict[str, Any]]:
+    """One row per run and time: inputs, predicted outputs, states, and the measured outputs if they were given."""
     names = fitted.info
-    found = []
-    for each in simulated:
+    rows = []
+    for each in runs:
         ys, xs = np.asarray(each.simulation.ys), np.asarray(each.simulation.xs)
         violation = np.asarray(each.simulation.trajectory.relative_violation)
         for i in range(each.samples):
@@ -134,13 +139,13 @@ def rows_of(simulated: Sequence[Simulated], workspace: Workspace, fitted: Fitted
                 row |= {f"{name} measured": y for name, y in zip(names.outputs, values, strict=True)}
             if violation.shape[1]:
                 row["relative violation"] = float(violation[i].max())
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
-def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
-    """A CSV file, or Parquet where the name ends so."""
-    if path.suffix not in (".parquet", ".pq"):
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as CSV, or as Parquet if the name says so."""
+    if path.suffix not in PARQUET:
         write_csv(path, rows)
         return
     frame = pandas_module().DataFrame(rows)
@@ -148,18 +153,15 @@ def write_table(path: Path, rows: list[dict[str, Any]]) -> None:
         frame.to_parquet(file, index=False)
 
 
-def picture(each: Simulated, fitted: Fitted) -> "Figure":
-    """Inputs and outputs of one run over time, with what was measured."""
-    from twinfold import plot
-
+def plot_simulation(each: SimulatedRun, fitted: Fitted) -> "Figure":
+    """Inputs and outputs of one run over time, with the measured outputs."""
     names, units = fitted.info, fitted.info.units
     inputs = [] if each.run.w is None else list(zip(names.inputs, each.run.w.T, strict=True))
-    with plot.matplotlib_of().rc_context(plot.STYLE):
-        count = len(inputs) + len(names.outputs)
-        figure, axes = plot.grid_of(count, 1, width=9.5, height=1.75, sharex=True)
+    count = len(inputs) + len(names.outputs)
+    with plot.subplots(count, 1, width=9.5, height=1.75, sharex=True) as (figure, axes):
         for axis, (name, values) in zip(axes, inputs, strict=False):
             axis.plot(each.run.ts, values, color=plot.GREY, drawstyle="steps-post")
-            axis.set_ylabel(_label(name, units))
+            axis.set_ylabel(with_unit(name, units))
         ys = np.asarray(each.simulation.ys)
         for index, name in enumerate(names.outputs):
             axis = axes[len(inputs) + index]
@@ -167,11 +169,7 @@ def picture(each: Simulated, fitted: Fitted) -> "Figure":
                 axis.plot(each.run.ts, each.run.y[:, index], ".", color=plot.INK, alpha=0.35, label="measured")
             predicted = slice(each.samples)
             axis.plot(each.run.ts[predicted], ys[predicted, index], color=plot.COLOURS[1], label="twin")
-            axis.set_ylabel(_label(name, units))
-        axes[-1].set_xlabel(_label("time", units))
+            axis.set_ylabel(with_unit(name, units))
+        axes[-1].set_xlabel(with_unit("time", units))
         axes[-1].legend(loc="best")
     return figure
-
-
-def _label(name: str, units: dict[str, str]) -> str:
-    return f"{name} [{units[name]}]" if name in units else name

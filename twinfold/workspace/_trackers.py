@@ -1,5 +1,6 @@
-"""Trackers beside the plain files of a run: TensorBoard or MLflow, both inside the run folder, neither on a network."""
+"""Experiment trackers beside the plain files of a run: TensorBoard and MLflow, stored in the run folder."""
 
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ CURVES = ("loss", "score", "rate")
 
 
 def tracker(name: str, folder: Path) -> Track:
-    """A function that hands a finished fit, its metrics and its configuration to the tracker `name` ("" for none).
+    """A function that records a finished fit, its metrics and its configuration with the tracker `name` ("" for none).
 
     **Raises:** `ImportError` that names the extra.
     """
@@ -26,8 +27,8 @@ def tracker(name: str, folder: Path) -> Track:
     return lambda fit, metrics, config: None
 
 
-def flat(metrics: dict[str, Any]) -> dict[str, float]:
-    """`part/model/metric` -> number; what is not a number is left out."""
+def flatten_metrics(metrics: dict[str, Any]) -> dict[str, float]:
+    """`part/model/metric` -> number, without the metrics that are None."""
     return {
         f"{part}/{model}/{name}": value
         for model, parts in metrics.items()
@@ -42,8 +43,8 @@ def _curves(fit: Fit) -> list[tuple[str, int, int, float]]:
     return [
         (name, seed, epoch, float(value))
         for name in CURVES
-        for place, seed in enumerate(fit.seeds)
-        for epoch, value in enumerate(fit.history[name][:, place])
+        for index, seed in enumerate(fit.seeds)
+        for epoch, value in enumerate(fit.history[name][:, index])
         if np.isfinite(value)
     ]
 
@@ -58,7 +59,7 @@ def _tensorboard(folder: Path) -> Track:
         with SummaryWriter(str(folder / "tensorboard")) as writer:
             for name, seed, epoch, value in _curves(fit):
                 writer.add_scalar(f"{name}/seed {seed}", value, epoch + 1)
-            for name, value in flat(metrics).items():
+            for name, value in flatten_metrics(metrics).items():
                 writer.add_scalar(name, value, len(fit.history["loss"]))
             writer.add_text("configuration", f"```\n{config.toml()}```")
 
@@ -67,7 +68,7 @@ def _tensorboard(folder: Path) -> Track:
 
 def _mlflow(folder: Path) -> Track:
     try:
-        import sqlalchemy  # noqa: F401  its sqlite store needs it, and says so late
+        import sqlalchemy  # noqa: F401  MLflow's sqlite store needs it, but imports it late
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
     except ImportError:
@@ -75,23 +76,19 @@ def _mlflow(folder: Path) -> Track:
 
     def track(fit: Fit, metrics: dict[str, Any], config: Config) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what MLflow uses of its own database library is not the user's
-            keep(fit, metrics, config)
+            warnings.simplefilter("ignore")  # MLflow's deprecated calls of its database library
+            record(fit, metrics, config)
 
-    def keep(fit: Fit, metrics: dict[str, Any], config: Config) -> None:
+    def record(fit: Fit, metrics: dict[str, Any], config: Config) -> None:
         client = MlflowClient(tracking_uri=f"sqlite:///{(folder / 'mlflow.db').resolve()}")
-        known = client.get_experiment_by_name("twinfold")
-        where = (folder / "mlflow").resolve().as_uri()
-        experiment = known.experiment_id if known else client.create_experiment("twinfold", artifact_location=where)
+        existing = client.get_experiment_by_name("twinfold")
+        uri = (folder / "mlflow").resolve().as_uri()
+        experiment = existing.experiment_id if existing else client.create_experiment("twinfold", artifact_location=uri)
         run = client.create_run(experiment, run_name=folder.name).info.run_id
-        settings = [
-            Param(f"{section}.{name}", str(value)[:500])
-            for section, table in config.tables().items()
-            for name, value in table.items()
-        ]
+        settings = [Param(name, str(value)[:500]) for name, value in config.flat().items()]
         points = [Metric(f"{name}/seed {seed}", value, 0, epoch + 1) for name, seed, epoch, value in _curves(fit)]
-        points += [Metric(_allowed(name), value, 0, 0) for name, value in flat(metrics).items()]
-        for start in range(0, len(points), 1000):  # as many as it takes at a time
+        points += [Metric(_allowed(name), value, 0, 0) for name, value in flatten_metrics(metrics).items()]
+        for start in range(0, len(points), 1000):  # the limit of a batch
             client.log_batch(run, metrics=points[start : start + 1000])
         client.log_batch(run, params=settings[:100])
         client.set_terminated(run)
@@ -100,5 +97,5 @@ def _mlflow(folder: Path) -> Track:
 
 
 def _allowed(name: str) -> str:
-    """MLflow's names have letters, digits and few other signs."""
-    return "".join(sign if sign.isascii() and (sign.isalnum() or sign in "_-./ ") else "_" for sign in name)
+    """A metric name that MLflow accepts: letters, digits and a few other characters."""
+    return re.sub(r"[^A-Za-z0-9_\-./ ]", "_", name)

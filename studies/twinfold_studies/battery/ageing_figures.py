@@ -1,12 +1,12 @@
-"""Pictures of ageing cells: score and alarm, capacity and what is left, parameters, residuals."""
+"""Figures of ageing cells: score and alarm, capacity and remaining life, parameters, residuals."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinfold.plot import COLOURS, GREY, INK, PALE, STYLE, grid_of, matplotlib_of
-from twinfold_studies.battery.watch import HEALTHY, end_of_life
+from twinfold.plot import COLOURS, GREY, INK, PALE, subplots
+from twinfold_studies.battery.monitoring import HEALTHY, end_of_life
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def scores(cells: Mapping[str, Rows], where: str) -> "Figure":
-    """The running score of each cell against its limit."""
+    """The running score of each cell and its limit."""
 
     def panel(axis: "Axes", rows: Rows) -> None:
         cycle, running, limit = (_column(rows, name) for name in ("cycle", "running", "limit"))
@@ -28,11 +28,11 @@ def scores(cells: Mapping[str, Rows], where: str) -> "Figure":
         axis.plot(cycle[alarm], running[alarm], "o", color=COLOURS[4], markersize=3, label="alarm")
         if alarm.any():
             first, capacity = int(alarm.argmax()), _column(rows, "capacity_Ah")
-            faded = 1 - capacity[first] / capacity[0]
+            fade = 1 - capacity[first] / capacity[0]
             axis.axvline(cycle[first], color=COLOURS[4], linewidth=1)
-            place = {"textcoords": "offset points", "xytext": (5, 6), "fontsize": 8.5, "color": COLOURS[4]}
-            foot = ("data", "axes fraction")
-            axis.annotate(f"cycle {cycle[first]:.0f}, {faded:.1%} faded", (cycle[first], 0), xycoords=foot, **place)
+            style = {"textcoords": "offset points", "xytext": (5, 6), "fontsize": 8.5, "color": COLOURS[4]}
+            base = ("data", "axes fraction")
+            axis.annotate(f"cycle {cycle[first]:.0f}, fade {fade:.1%}", (cycle[first], 0), xycoords=base, **style)
         axis.set_ylim(np.nanmin(running) - 4, 1.6 * max(np.nanmax(running), np.nanmax(limit)))
         axis.set_ylabel("healthy standard deviations")
 
@@ -40,7 +40,7 @@ def scores(cells: Mapping[str, Rows], where: str) -> "Figure":
 
 
 def capacity(cells: Mapping[str, Rows], worn: Mapping[str, float], shares: Sequence[float], where: str) -> "Figure":
-    """Measured and estimated capacity, and the ends of life that were expected at these shares of it."""
+    """Measured and estimated capacity, and the end of life as predicted at these shares of life."""
 
     def panel(axis: "Axes", rows: Rows, cell: str) -> None:
         cycle, measured, estimated, error = (
@@ -56,13 +56,15 @@ def capacity(cells: Mapping[str, Rows], worn: Mapping[str, float], shares: Seque
             high = min(high, 2 * cycle[-1])
             axis.fill([start[0], low, high], [start[1], worn[cell], worn[cell]], color=colour, alpha=0.22, linewidth=0)
             middle = cycle[at] + rows[at]["remaining"]
-            axis.plot([start[0], middle], [start[1], worn[cell]], color=colour, label=f"seen at {share:.0%} of life")
+            axis.plot(
+                [start[0], middle], [start[1], worn[cell]], color=colour, label=f"predicted at {share:.0%} of life"
+            )
         axis.plot(cycle, measured, ".", color=GREY, markersize=4, label="measured")
         axis.fill_between(cycle, estimated - 2 * error, estimated + 2 * error, color=COLOURS[1], alpha=0.2, linewidth=0)
         axis.plot(cycle, estimated, color=COLOURS[1], linewidth=1.1, label="estimated")
         axis.set_ylabel("capacity / Ah")
 
-    return _panels(cells, panel, where, named=True)
+    return _panels(cells, panel, where, with_name=True)
 
 
 def parameters(cells: Mapping[str, Rows], where: str) -> "Figure":
@@ -81,17 +83,19 @@ def parameters(cells: Mapping[str, Rows], where: str) -> "Figure":
 
 
 def residuals(cells: Mapping[str, Rows], where: str) -> "Figure":
-    """Residual curves of each cell, dark for its first cycle and light for its last."""
+    """Residual curves of each cell, dark for the first cycle and light for the last."""
+
+    from matplotlib import colormaps
 
     def panel(axis: "Axes", curves: Rows) -> None:
         last = max(curve["cycle"] for curve in curves)
-        colours = matplotlib_of().colormaps["viridis"]
+        colours = colormaps["viridis"]
         for curve in curves:
-            place = curve["cycle"] / last
+            age = curve["cycle"] / last
             label = f"cycle {curve['cycle']}" if curve in (curves[0], curves[-1]) else None
-            axis.plot(curve["charge"], curve["residual"], color=colours(0.92 * place), linewidth=1.1, label=label)
+            axis.plot(curve["charge"], curve["residual"], color=colours(0.92 * age), linewidth=1.1, label=label)
         axis.axhline(0, color=GREY, linewidth=0.8)
-        axis.set_xlabel("charge taken out / Ah")
+        axis.set_xlabel("discharged charge / Ah")
         axis.set_ylabel("residual / V")
         axis.legend(fontsize=8, loc="lower left")
 
@@ -99,14 +103,13 @@ def residuals(cells: Mapping[str, Rows], where: str) -> "Figure":
 
 
 def _panels(
-    cells: Mapping[str, Rows], panel: Callable[..., None], where: str, *, named: bool = False, legend: bool = True
+    cells: Mapping[str, Rows], panel: Callable[..., None], where: str, *, with_name: bool = False, legend: bool = True
 ) -> "Figure":
-    """One panel beside the other for each cell; what the data are in the title of the first."""
-    with matplotlib_of().rc_context(STYLE):
-        figure, axes = grid_of(1, len(cells), width=4.4 * len(cells), height=3.3)
+    """One panel per cell; the source of the data is the title of the figure."""
+    with subplots(1, len(cells), width=4.4 * len(cells), height=3.3) as (figure, axes):
         for axis, (cell, rows) in zip(axes, cells.items(), strict=True):
             axis.set_xlabel("cycle")
-            panel(axis, rows, cell) if named else panel(axis, rows)
+            panel(axis, rows, cell) if with_name else panel(axis, rows)
             axis.set_title(cell)
         figure.suptitle(where.strip("()"), fontsize=9, color=GREY)
         if legend:

@@ -1,7 +1,7 @@
-"""Protocol `calibrate`: the scalars of a cell from its first clean discharge, its next one predicted.
+"""Protocol `calibrate`: estimate the scalars of a cell from its first clean discharge, and predict the next one.
 
-The network is shared. Seen cells are among those that it was trained on; unseen ones are not: there the network stays
-as it is, and only the cell's own scalars are estimated.
+All cells share a network. Seen cells are among its training cells. For unseen cells the network is fixed, and only the
+scalars of the cell are estimated.
 """
 
 import dataclasses
@@ -9,104 +9,106 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from twinfold.train import Fit, LevenbergMarquardt, fit
-from twinfold.train._estimate import has_own_parameters
-from twinfold_studies.battery.cells import EVERY, Cells, Pair, first_two, folds, pairs, runs_of
+from twinfold_studies.battery.cells import SAMPLE_INTERVAL, Cells, Pair, first_two, folds, pairs, runs_of
 from twinfold_studies.battery.models import MODELS, Model, constant, persistence, plain_physics
-from twinfold_studies.battery.scores import Scores, rows_of, scores_of, scores_of_rule
-from twinfold_studies.bench.kept import kept, unless_left
+from twinfold_studies.battery.scores import Scores, score, score_rows, score_rule
+from twinfold_studies.bench.cache import cached, record_skips
 from twinfold_studies.bench.store import Store
 
 FOLDS = 9
-METHOD = LevenbergMarquardt(40)  # of the scalars of an unseen cell
-CHANGED = 0.1  # relative change of capacity from one clean discharge to the next that is worth a line
+METHOD = LevenbergMarquardt(40)  # for the scalars of an unseen cell
+MIN_CHANGE = 0.1  # relative change of capacity from one clean discharge to the next that is reported
 
 
 def shared_fit(model: Model, train: Sequence[Pair], seeds: int) -> Fit:
-    """Network and scalars on the first clean discharges of these cells."""
-    data = runs_of([pair.first for pair in train], every=EVERY)
+    """Fit network and scalars to the first clean discharges of these cells."""
+    data = runs_of([pair.first for pair in train], interval=SAMPLE_INTERVAL)
     count = seeds if model.random else 1
     return fit(model.build(True), data, seeds=count, method=model.method, loss=model.loss, progress=False)
 
 
-def on_seen(model: Model, found: Sequence[Pair], seeds: int) -> Scores:
-    """All cells at once."""
-    fitted = shared_fit(model, found, seeds)
-    test = runs_of([pair.next for pair in found])
-    return scores_of(fitted, test, train_s=fitted.seconds, parameters=fitted.parameters)
+def score_seen(model: Model, pairs: Sequence[Pair], seeds: int) -> Scores:
+    """Fit all cells together, and predict their next discharges."""
+    fitted = shared_fit(model, pairs, seeds)
+    test = runs_of([pair.next for pair in pairs])
+    return score(fitted, test, train_s=fitted.seconds, parameters=fitted.parameters)
 
 
-def on_unseen(model: Model, others: Sequence[Pair], these: Sequence[Pair], seeds: int) -> Scores:
-    """The network from other cells; of these only their scalars, from their first discharge."""
+def score_unseen(model: Model, others: Sequence[Pair], these: Sequence[Pair], seeds: int) -> Scores:
+    """Fit the network to other cells, and only the scalars of these to their first discharges."""
     fitted = shared_fit(model, others, seeds)
-    first, test = runs_of([pair.first for pair in these], every=EVERY), runs_of([pair.next for pair in these])
+    first, test = (
+        runs_of([pair.first for pair in these], interval=SAMPLE_INTERVAL),
+        runs_of([pair.next for pair in these]),
+    )
     count = {"train_s": fitted.seconds, "parameters": fitted.parameters}
-    if not has_own_parameters(fitted.twin):
-        return scores_of(fitted, test, **count)
+    if not any(unknown.own for unknown in fitted.twin.unknowns()):
+        return score(fitted, test, **count)
     parts = []
     for index in range(len(fitted.seeds)):
-        # A new cell starts from the middle of those that the network was trained with.
+        # The scalars of a new cell start from the median of the training cells.
         new = fitted.twin_of(index).centred()
         own = fit(new, first, method=METHOD, loss=model.loss, trainable="per_run", progress=False)
-        parts.append(scores_of(own, test, **count))
+        parts.append(score(own, test, **count))
     stacked = {name: [row for part in parts for row in getattr(part, name)] for name in ("mae", "dtw", "failed")}
     return dataclasses.replace(parts[0], **stacked)
 
 
-def baselines(found: Sequence[Pair]) -> dict[str, Scores]:
-    """Constant, persistence and the untouched physics."""
-    first, test = runs_of([pair.first for pair in found]), runs_of([pair.next for pair in found])
+def baselines(pairs: Sequence[Pair]) -> dict[str, Scores]:
+    """Constant, persistence and the published physics."""
+    first, test = runs_of([pair.first for pair in pairs]), runs_of([pair.next for pair in pairs])
     means = {run.group: constant([run]) for run in first.runs}
     last = {run.group: persistence(run) for run in first.runs}
     return {
-        "constant": scores_of_rule(lambda run: means[run.group](run), test),
-        "persistence": scores_of_rule(lambda run: last[run.group](run), test),
-        "physics": scores_of(plain_physics(), test),
+        "constant": score_rule(lambda run: means[run.group](run), test),
+        "persistence": score_rule(lambda run: last[run.group](run), test),
+        "physics": score(plain_physics(), test),
     }
 
 
 def calibrate(
-    cells: Cells, store: Store, models: Sequence[str], seeds: int, tell: Callable[[str], None]
+    cells: Cells, store: Store, models: Sequence[str], seeds: int, log: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """The rows of all models, seen and unseen."""
-    found = pairs(cells)
-    groups = {pair.cell: pair.group for pair in found}
-    data = runs_of([pair.first for pair in found]).fingerprint()
+    """The rows of all models, for seen and unseen cells."""
+    all_pairs = pairs(cells)
+    groups = {pair.cell: pair.group for pair in all_pairs}
+    data = runs_of([pair.first for pair in all_pairs]).fingerprint()
     rows: list[dict[str, Any]] = []
 
-    def remembered(name: str, settings: list, compute: Callable[[], Scores]) -> Scores:
-        made = kept(store, f"battery-calibrate-{name}", [data, seeds, *settings], lambda: vars(compute()))
-        return Scores(**made)
+    def cached_scores(name: str, settings: list, compute: Callable[[], Scores]) -> Scores:
+        scores = cached(store, f"battery-calibrate-{name}", [data, seeds, *settings], lambda: vars(compute()))
+        return Scores(**scores)
 
-    for name, scores in baselines(found).items():
+    for name, scores in baselines(all_pairs).items():
         if name in models:
             for seen in ("seen", "unseen"):
-                rows += rows_of("calibrate", seen, name, scores, groups)
+                rows += score_rows("calibrate", seen, name, scores, groups)
     chosen = {name: model for name, model in MODELS.items() if name in models}
     for name, model in chosen.items():
         settings = [str(model.method), str(model.loss)]
-        with unless_left(store):
-            tell(f"battery calibrate: {name}, seen cells")
-            seen = remembered(name, [*settings, "seen"], lambda model=model: on_seen(model, found, seeds))
-            rows += rows_of("calibrate", "seen", name, seen, groups)
+        with record_skips(store):
+            log(f"battery calibrate: {name}, seen cells")
+            seen = cached_scores(name, [*settings, "seen"], lambda model=model: score_seen(model, all_pairs, seeds))
+            rows += score_rows("calibrate", "seen", name, seen, groups)
     for name, model in chosen.items():
         settings = [str(model.method), str(model.loss)]
-        with unless_left(store):
+        with record_skips(store):
             parts = []
-            for index, (others, these) in enumerate(folds(found, FOLDS)):
-                tell(f"battery calibrate: {name}, unseen cells, fold {index + 1} of {FOLDS}")
+            for index, (others, these) in enumerate(folds(all_pairs, FOLDS)):
+                log(f"battery calibrate: {name}, unseen cells, fold {index + 1} of {FOLDS}")
                 parts.append(
-                    remembered(
+                    cached_scores(
                         name,
                         [*settings, "unseen", "centred", index, FOLDS],
-                        lambda model=model, others=others, these=these: on_unseen(model, others, these, seeds),
+                        lambda model=model, others=others, these=these: score_unseen(model, others, these, seeds),
                     )
                 )
-            rows += rows_of("calibrate", "unseen", name, Scores.joined(parts), groups)
+            rows += score_rows("calibrate", "unseen", name, Scores.joined(parts), groups)
     return rows
 
 
 def changed_cells(cells: Cells) -> list[dict[str, Any]]:
-    """Cells whose capacity changes by itself between the two discharges: nothing could have predicted that."""
+    """Cells whose capacity changes spontaneously between the two discharges, which no model can predict."""
     return [
         {
             "cell": pair.cell,
@@ -116,7 +118,7 @@ def changed_cells(cells: Cells) -> list[dict[str, Any]]:
             "change": pair.next.charge / pair.first.charge - 1,
         }
         for pair in pairs(cells)
-        if abs(pair.next.charge / pair.first.charge - 1) > CHANGED
+        if abs(pair.next.charge / pair.first.charge - 1) > MIN_CHANGE
     ]
 
 
@@ -125,27 +127,27 @@ def reference_pairs(cells: Cells) -> list[Pair]:
     return first_two(cells.collection.select(kind="reference", clean=True), lambda discharge: discharge.cell)
 
 
-def on_references(
-    cells: Cells, store: Store, models: Sequence[str], seeds: int, tell: Callable[[str], None]
+def calibrate_references(
+    cells: Cells, store: Store, models: Sequence[str], seeds: int, log: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """From the first to the second reference discharge of a randomized-usage cell, each cell by itself."""
+    """From the first to the second reference discharge of each randomized-usage cell, fitted separately."""
     rows: list[dict[str, Any]] = []
     for pair in reference_pairs(cells):
         groups = {pair.cell: pair.group}
         for name, scores in baselines([pair]).items():
             if name in models:
-                rows += rows_of("calibrate", "seen", name, scores, groups, every=False)
+                rows += score_rows("calibrate", "seen", name, scores, groups, total=False)
         for name, model in MODELS.items():
             if name not in models:
                 continue
-            tell(f"battery calibrate: {name}, {pair.cell}")
+            log(f"battery calibrate: {name}, {pair.cell}")
             settings = [pair.cell, seeds, str(model.method), str(model.loss), runs_of([pair.first]).fingerprint()]
-            with unless_left(store):
-                made = kept(
+            with record_skips(store):
+                stored = cached(
                     store,
                     f"battery-reference-{name}",
                     settings,
-                    lambda model=model, pair=pair: vars(on_seen(model, [pair], seeds)),
+                    lambda model=model, pair=pair: vars(score_seen(model, [pair], seeds)),
                 )
-                rows += rows_of("calibrate", "seen", name, Scores(**made), groups, every=False)
+                rows += score_rows("calibrate", "seen", name, Scores(**stored), groups, total=False)
     return rows

@@ -1,10 +1,10 @@
-"""Pictures of the battery: courses of the voltage, and what was learned in place of V_INT."""
+"""Figures of the battery: voltage over time, and the learned V_INT."""
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinfold.plot import COLOURS, DASHES, GREY, INK, STYLE, grid_of, matplotlib_of
+from twinfold.plot import COLOURS, DASHES, GREY, INK, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 TITLES = {"physics_fitted": "physics, fitted", "hrpinn": "HRPINN"}
 
 
-def voltage_courses(cells: dict[str, Any]) -> "Figure":
-    """For each cell the measured points with the predicted courses, and below what is left of them."""
-    with matplotlib_of().rc_context(STYLE):
-        figure, axes = grid_of(2, len(cells), width=max(3.2 * len(cells), 6.0), height=2.5)
+def voltage_curves(cells: dict[str, Any]) -> "Figure":
+    """Measured and predicted voltage of each cell, and the errors below."""
+    with subplots(2, len(cells), width=max(3.2 * len(cells), 6.0), height=2.5) as (figure, axes):
         for column, (name, cell) in enumerate(cells.items()):
             above, below = axes[column], axes[column + len(cells)]
             minutes, measured = np.array(cell["t"]) / 60, np.array(cell["measured"])
@@ -34,16 +33,15 @@ def voltage_courses(cells: dict[str, Any]) -> "Figure":
     return figure
 
 
-def learned_interaction(found: dict[str, Any]) -> "Figure":
-    """The expansion, the learned curve of each seed, and the range of mole fractions that the data reach."""
-    with matplotlib_of().rc_context(STYLE):
-        figure, axes = grid_of(1, 2, width=9.0, height=3.2)
-        x, known, learned = (np.array(found[name]) for name in ("x", "expansion", "learned"))
-        for axis, shift, label in ((axes[0], 0.0, "V_INT / V"), (axes[1], known, "learned minus expansion / V")):
+def interaction_curves(interaction: dict[str, Any]) -> "Figure":
+    """The published expansion and the learned curve of each seed; grey outside the range of the data."""
+    with subplots(1, 2, width=9.0, height=3.2) as (figure, axes):
+        x, expansion, learned = (np.array(interaction[name]) for name in ("x", "expansion", "learned"))
+        for axis, shift, label in ((axes[0], 0.0, "V_INT / V"), (axes[1], expansion, "learned minus expansion / V")):
             for index, curve in enumerate(learned):
                 axis.plot(x, curve - shift, color=COLOURS[1], alpha=0.5, label="learned" if index == 0 else None)
-            axis.plot(x, known - shift, color=INK, linestyle=DASHES[1], label="expansion")
-            for low, high in ((x[0], found["range"][0]), (found["range"][1], x[-1])):
+            axis.plot(x, expansion - shift, color=INK, linestyle=DASHES[1], label="expansion")
+            for low, high in ((x[0], interaction["range"][0]), (interaction["range"][1], x[-1])):
                 if high > low:
                     axis.axvspan(low, high, color=GREY, alpha=0.25, linewidth=0)
             axis.set_xlabel("mole fraction of the positive electrode's surface")

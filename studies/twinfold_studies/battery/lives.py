@@ -1,4 +1,4 @@
-"""What the nominal twin has to say about every discharge of a cell, from the first to the last."""
+"""Residuals, parameters and capacity of every discharge in the life of a cell, from the twin of the new cell."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,114 +11,113 @@ from twinfold.metrics import predict
 from twinfold.model import Twin
 from twinfold.monitor import residual_features
 from twinfold.train import LevenbergMarquardt, fit
-from twinfold_studies.battery.capacity import capacities, residuals_of_loss, standard_load
-from twinfold_studies.battery.cells import Cells, runs_of, taken_out
+from twinfold_studies.battery.capacity import capacities, loss_residuals, standard_load
+from twinfold_studies.battery.cells import Cells, discharged, runs_of
 from twinfold_studies.battery.models import PRIOR
 from twinfold_studies.nasa import Discharge
 
-FOLLOWED = ("B0005", "B0006", "B0018")
-LEAST = 25  # discharges of a cell whose life can be followed
-AGAIN = ("q_max", "R_o")  # what is estimated again in every discharge
-METHOD = LevenbergMarquardt(30)  # of the scalars of a new cell
-SHOWN, POINTS = 12, 80  # residual curves of a cell that are kept for a picture, and points of each
+STUDIED = ("B0005", "B0006", "B0018")
+MIN_DISCHARGES = 25  # of a cell whose life is studied
+REESTIMATED = ("q_max", "R_o")  # parameters that are estimated anew for every discharge
+METHOD = LevenbergMarquardt(30)  # for the scalars of a new cell
+CURVES, POINTS = 12, 80  # residual curves per cell in the figure, and points of each
 
 Lives = Mapping[str, Sequence[Discharge]]
 Residuals = dict[str, list[tuple[np.ndarray, np.ndarray]]]
 
 
-def followed(cells: Cells) -> dict[str, list[Discharge]]:
-    """The clean discharges of NASA's three cells, or of the first three of a synthetic fleet that live long enough."""
-    long = _long(cells)
-    return {cell: long[cell] for cell in (list(long)[:3] if cells.synthetic else FOLLOWED) if cell in long}
+def studied_lives(cells: Cells) -> dict[str, list[Discharge]]:
+    """The clean discharges of three of NASA's cells, or of the first three long lives of a synthetic fleet."""
+    lives = _long_lives(cells)
+    return {cell: lives[cell] for cell in (list(lives)[:3] if cells.synthetic else STUDIED) if cell in lives}
 
 
-def others(cells: Cells) -> dict[str, list[Discharge]]:
-    """The clean discharges of all other cells that live long enough."""
-    return {cell: each for cell, each in _long(cells).items() if cell not in followed(cells)}
+def other_lives(cells: Cells) -> dict[str, list[Discharge]]:
+    """The clean discharges of all other cells with enough of them."""
+    return {cell: each for cell, each in _long_lives(cells).items() if cell not in studied_lives(cells)}
 
 
-def _long(cells: Cells) -> dict[str, list[Discharge]]:
+def _long_lives(cells: Cells) -> dict[str, list[Discharge]]:
     clean = cells.collection.select(kind="cycle", clean=True)
-    return {cell: each for cell, each in clean.by_cell().items() if len(each) >= LEAST}
+    return {cell: each for cell, each in clean.by_cell().items() if len(each) >= MIN_DISCHARGES}
 
 
 def nominal_twin(nominal: Twin, lives: Lives) -> Twin:
-    """The twin of each cell as it was when new: the network as it is, the scalars from the first discharge."""
+    """The twin of each new cell: the network is fixed, the scalars are fitted to the first discharge."""
     first = runs_of([each[0] for each in lives.values()])
     return fit(nominal, first, method=METHOD, loss=PRIOR, trainable="per_run", progress=False).twin
 
 
-def tell_residuals(twin: Twin, lives: Lives) -> Residuals:
-    """For each cell and discharge: the charge taken out in Ah, and measured minus predicted voltage.
+def voltage_residuals(twin: Twin, lives: Lives) -> Residuals:
+    """Charge [Ah] and measured minus predicted voltage of each discharge.
 
-    The initial state comes from the first sample of each discharge, all else from the new cell.
+    The initial state is that of the first sample of the discharge; everything else is that of the new cell.
     """
-    data = _all(lives)
-    found = predict(twin, data)
-    left = np.where(found.mask, found.y - found.predicted[0], np.nan)[..., 0]
-    told: Residuals = {cell: [] for cell in lives}
-    for run, residual in zip(data.runs, left, strict=True):
+    data = _runs(lives)
+    predictions = predict(twin, data)
+    differences = np.where(predictions.mask, predictions.y - predictions.predicted[0], np.nan)[..., 0]
+    residuals: Residuals = {cell: [] for cell in lives}
+    for run, residual in zip(data.runs, differences, strict=True):
         assert run.w is not None
-        charge = taken_out(run.ts, run.w[:, 0]) / 3600
-        told[run.group].append((charge, residual[: len(charge)]))
-    return told
+        charge = discharged(run.ts, run.w[:, 0]) / 3600
+        residuals[run.group].append((charge, residual[: len(charge)]))
+    return residuals
 
 
-def features_of(residuals: Residuals) -> dict[str, list[dict[str, float]]]:
-    """The features of each residual along the charge: the same place means the same charge in every cycle of a cell."""
+def cycle_features(residuals: Residuals) -> dict[str, list[dict[str, float]]]:
+    """The features of each residual as a function of the charge, over the charge of the first cycle."""
     return {
         cell: [residual_features(residual, charge, span=(0.0, each[0][0][-1])) for charge, residual in each]
         for cell, each in residuals.items()
     }
 
 
-def curves_of(residuals: Residuals) -> dict[str, list[dict[str, Any]]]:
-    """Some residuals of each cell, from its first cycle to its last."""
+def residual_curves(residuals: Residuals) -> dict[str, list[dict[str, Any]]]:
+    """Some residuals of each cell, from the first cycle to the last."""
 
-    def few(count: int, most: int) -> np.ndarray:
-        return np.unique(np.linspace(0, count - 1, most).astype(int))
+    def spaced(count: int, limit: int) -> np.ndarray:
+        return np.unique(np.linspace(0, count - 1, limit).astype(int))
 
     return {
         cell: [
             {"cycle": int(k) + 1}
-            | {name: series[few(len(series), POINTS)].tolist() for name, series in _named(each[k])}
-            for k in few(len(each), SHOWN)
+            | {
+                name: series[spaced(len(series), POINTS)].tolist()
+                for name, series in zip(("charge", "residual"), each[k], strict=True)
+            }
+            for k in spaced(len(each), CURVES)
         ]
         for cell, each in residuals.items()
     }
 
 
-def tell_parameters(twin: Twin, lives: Lives) -> dict[str, list[dict[str, float]]]:
-    """For each cell and discharge: q_max and R_o estimated again, and the capacity that follows, with errors."""
-    data, names = _all(lives), list(lives)
-    again = reestimate(twin, data, AGAIN)
+def reestimated_readings(twin: Twin, lives: Lives) -> dict[str, list[dict[str, float]]]:
+    """q_max and R_o of each discharge, estimated anew, and the resulting capacity, with standard errors."""
+    data, names = _runs(lives), list(lives)
+    estimates = reestimate(twin, data, REESTIMATED)
     standard = standard_load(twin, [each[0] for each in lives.values()])
     cell = np.array([names.index(run.group) for run in data.runs])
     start = np.array([run.y[0, 0] for run in data.runs])
-    capacity, error = capacities(twin, standard, cell, start, AGAIN, again.change, again.covariance)
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in lives}
+    capacity, error = capacities(twin, standard, cell, start, REESTIMATED, estimates.change, estimates.covariance)
+    readings: dict[str, list[dict[str, float]]] = {name: [] for name in lives}
     for k, run in enumerate(data.runs):
-        row = {name: float(again.values[k, place]) for place, name in enumerate(AGAIN)}
-        row |= {f"{name}_error": float(again.errors[k, place]) for place, name in enumerate(AGAIN)}
+        row = {name: float(estimates.values[k, index]) for index, name in enumerate(REESTIMATED)}
+        row |= {f"{name}_error": float(estimates.errors[k, index]) for index, name in enumerate(REESTIMATED)}
         row |= {"estimated_Ah": float(capacity[k]), "estimated_error": float(error[k])}
-        found[run.group].append(row | {"misfit": float(np.nanmean(np.abs(again.residual[k])))})
-    return found
+        readings[run.group].append(row | {"misfit": float(np.nanmean(np.abs(estimates.residual[k])))})
+    return readings
 
 
-def tell_loss(twin: Twin, lives: Lives, loss: float) -> dict[str, dict[str, float]]:
-    """The features that the residual of each cell would have if it lost this share of its charge and nothing else."""
+def loss_features(twin: Twin, lives: Lives, loss: float) -> dict[str, dict[str, float]]:
+    """The features of the residual that the loss of this share of q_max alone would cause in each cell."""
     standard = standard_load(twin, [each[0] for each in lives.values()])
     ends = [float(np.median([each.end_voltage for each in discharges[:5]])) for discharges in lives.values()]
-    left = residuals_of_loss(twin, standard, loss, ends)
+    residuals = loss_residuals(twin, standard, loss, ends)
     return {
         cell: residual_features(residual, charge, span=(0.0, each[0].charge))
-        for (cell, each), (charge, residual) in zip(lives.items(), left, strict=True)
+        for (cell, each), (charge, residual) in zip(lives.items(), residuals, strict=True)
     }
 
 
-def _all(lives: Lives) -> Dataset:
+def _runs(lives: Lives) -> Dataset:
     return runs_of([each for discharges in lives.values() for each in discharges])
-
-
-def _named(residual: tuple[np.ndarray, np.ndarray]) -> list[tuple[str, np.ndarray]]:
-    return list(zip(("charge", "residual"), residual, strict=True))

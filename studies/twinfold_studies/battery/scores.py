@@ -1,4 +1,4 @@
-"""Numbers of a model on the discharges of many cells, and the rows of the table that they become."""
+"""Scores of a model on the discharges of many cells, and the rows of the table."""
 
 import dataclasses
 import itertools
@@ -19,9 +19,9 @@ PAPER = {"hrpinn_large": 0.0377, "hrpinn_small": 0.1001, "pinn": 0.1127, "node":
 
 @dataclasses.dataclass
 class Scores:
-    """MAE, DTW and failures of S seeds on the discharges of these cells, [S][C]; seconds; parameters.
+    """MAE, DTW and failures [S][C] of S seeds on the discharges of C cells; number of parameters.
 
-    `infer_s` is the time of one discharge, simulated beside the others.
+    `train_s` is the time of training, `infer_s` the time per discharge of a batch. Scores are stored by these names.
     """
 
     cells: list[str]
@@ -34,53 +34,53 @@ class Scores:
 
     @staticmethod
     def joined(parts: Sequence["Scores"]) -> "Scores":
-        """Those of several folds side by side."""
+        """The scores of several folds together."""
 
-        def side_by_side(name: str) -> list[list]:
+        def concatenated(name: str) -> list[list]:
             return [[*itertools.chain(*rows)] for rows in zip(*(getattr(part, name) for part in parts), strict=True)]
 
         return Scores(
             [cell for part in parts for cell in part.cells],
-            side_by_side("mae"),
-            side_by_side("dtw"),
-            side_by_side("failed"),
+            concatenated("mae"),
+            concatenated("dtw"),
+            concatenated("failed"),
             float(np.mean([part.train_s for part in parts])),
             float(np.mean([part.infer_s for part in parts])),
             parts[0].parameters,
         )
 
 
-def scores_of(model: Fit | Twin, data: Dataset, *, train_s: float = 0.0, parameters: int = 0) -> Scores:
-    """Simulate every run with all seeds, and measure."""
-    found = evaluate(model, data)
-    began = time.perf_counter()
-    predict(model, data)  # compiled by now
-    seconds = (time.perf_counter() - began) / found.metrics["mae"].size
-    metrics = {name: found.metrics[name].tolist() for name in ("mae", "dtw", "failed")}
+def score(model: Fit | Twin, data: Dataset, *, train_s: float = 0.0, parameters: int = 0) -> Scores:
+    """Predict every run with all seeds, and compute the scores."""
+    evaluation = evaluate(model, data)
+    start = time.perf_counter()
+    predict(model, data)  # already compiled
+    seconds = (time.perf_counter() - start) / evaluation.metrics["mae"].size
+    metrics = {name: evaluation.metrics[name].tolist() for name in ("mae", "dtw", "failed")}
     return Scores(list(data.groups), metrics["mae"], metrics["dtw"], metrics["failed"], train_s, seconds, parameters)
 
 
-def scores_of_rule(rule: Callable[[Run], np.ndarray], data: Dataset) -> Scores:
-    """The same for a baseline that predicts a run in one piece."""
-    mae, warped = [], []
-    began = time.perf_counter()
+def score_rule(rule: Callable[[Run], np.ndarray], data: Dataset) -> Scores:
+    """The scores of a baseline that maps a run to its voltage."""
+    mae, distances = [], []
+    start = time.perf_counter()
     predicted = [rule(run) for run in data.runs]
-    seconds = (time.perf_counter() - began) / len(data)
+    seconds = (time.perf_counter() - start) / len(data)
     for run, values in zip(data.runs, predicted, strict=True):
         mask = ~np.isnan(run.y)
         mae.append(float(np.nanmean(np.abs(values[:, None] - run.y))))
-        warped.append(float(dtw(values[None, None, :, None], np.nan_to_num(run.y)[None], mask[None])[0, 0]))
-    return Scores(list(data.groups), [mae], [warped], [[False] * len(mae)], 0.0, seconds, 0)
+        distances.append(float(dtw(values[None, None, :, None], np.nan_to_num(run.y)[None], mask[None])[0, 0]))
+    return Scores(list(data.groups), [mae], [distances], [[False] * len(mae)], 0.0, seconds, 0)
 
 
-def rows_of(
-    protocol: str, seen: str, model: str, scores: Scores, groups: Mapping[str, str], *, every: bool = True
+def score_rows(
+    protocol: str, seen: str, model: str, scores: Scores, groups: Mapping[str, str], *, total: bool = True
 ) -> list[dict[str, Any]]:
-    """A row for each group that has cells and, where `every`, one for all; `groups` names that of each cell."""
-    mae, warped, failed = (np.array(values) for values in (scores.mae, scores.dtw, scores.failed))
-    named = dict.fromkeys([*GROUPS, *groups.values()])
-    members = {name: [i for i, cell in enumerate(scores.cells) if groups[cell] == name] for name in named if name}
-    if every:
+    """A row for each group that has cells and, if `total`, one for all; `groups` maps cells to groups."""
+    mae, distances, failed = (np.array(values) for values in (scores.mae, scores.dtw, scores.failed))
+    names = dict.fromkeys([*GROUPS, *groups.values()])
+    members = {name: [i for i, cell in enumerate(scores.cells) if groups[cell] == name] for name in names if name}
+    if total:
         members["all"] = list(range(len(scores.cells)))
     return [
         {
@@ -94,9 +94,9 @@ def rows_of(
             "parameters": scores.parameters,
             "mae_mean": float(mae[:, chosen].mean()),
             "mae_std": float(mae[:, chosen].mean(1).std()),
-            # Over cells, of the mean over seeds: a few cells change from one cycle to the next by themselves.
+            # Median over cells, because the capacity of a few cells changes spontaneously.
             "mae_median": float(np.median(mae[:, chosen].mean(0))),
-            "dtw_mean": float(warped[:, chosen].mean()),
+            "dtw_mean": float(distances[:, chosen].mean()),
             "train_s": scores.train_s,
             "infer_s": scores.infer_s,
             "paper_mae": PAPER.get(model, float("nan")) if protocol == "paper" and name == "all" else float("nan"),

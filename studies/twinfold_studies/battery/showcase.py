@@ -1,4 +1,4 @@
-"""What the battery's pictures are drawn from: predicted courses, and the learned V_INT over the range of the data."""
+"""Data of the battery's figures: predicted voltages, and the learned V_INT over the range of the data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,23 +8,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from twinfold.metrics import predict
-from twinfold.model import Twin
-from twinfold.model._simulation import simulate_unchecked
-from twinfold.systems import Relations
+from twinfold.model import Twin, simulate_unchecked
+from twinfold.systems import Interaction, Relations
+from twinfold.train import Fit
 from twinfold_studies.battery.calibrate import shared_fit
-from twinfold_studies.battery.cells import GROUPS, Cells, pairs, runs_of
+from twinfold_studies.battery.cells import GROUPS, Cells, Pair, pairs, runs_of
 from twinfold_studies.battery.models import MODELS
 
-GRID = np.linspace(0.35, 1.0, 131)  # of the filling of the positive electrode
+GRID = np.linspace(0.35, 1.0, 131)  # mole fractions of the positive electrode
 
 
-def courses(cells: Cells, seeds: int) -> dict[str, Any]:
-    """One cell of each group: time, measured and predicted voltage of its next discharge, by model."""
-    found = pairs(cells)
-    chosen = [next(pair for pair in found if pair.group == group) for group in GROUPS if _has(found, group)]
+def showcase(cells: Cells, seeds: int) -> dict[str, Any]:
+    """Time, measured and predicted voltage of the next discharge of one cell per group, and the learned V_INT."""
+    all_pairs = pairs(cells)
+    first = {pair.group: pair for pair in reversed(all_pairs)}
+    chosen = [first[group] for group in GROUPS if group in first]
     out: dict[str, Any] = {"cells": {}, "interaction": {}}
     for name in ("physics_fitted", "hrpinn"):
-        fitted = shared_fit(MODELS[name], found, seeds)
+        fitted = shared_fit(MODELS[name], all_pairs, seeds)
         predicted = predict(fitted, runs_of([pair.next for pair in chosen]))
         for index, pair in enumerate(chosen):
             length = int(predicted.length[index])
@@ -38,16 +39,12 @@ def courses(cells: Cells, seeds: int) -> dict[str, Any]:
             )
             entry[name] = predicted.predicted[:, index, :length, 0].mean(0).tolist()
         if name == "hrpinn":
-            out["interaction"] = _interaction(fitted, found)
+            out["interaction"] = _interaction(fitted, all_pairs)
     return out
 
 
-def _has(found: Sequence[Any], group: str) -> bool:
-    return any(pair.group == group for pair in found)
-
-
-def _interaction(fitted: Any, found: Sequence[Any]) -> dict[str, Any]:
-    """V_INT of the positive electrode at 2 A and 25 degrees, learned (by seed) and expanded; where data exist."""
+def _interaction(fitted: Fit, pairs: Sequence[Pair]) -> dict[str, Any]:
+    """V_INT of the positive electrode at 2 A and 25 degrees, learned (by seed) and published; range of the data."""
 
     def learned(twin: Twin) -> tuple[jax.Array, jax.Array]:
         relations = twin.algebraic
@@ -57,20 +54,20 @@ def _interaction(fitted: Any, found: Sequence[Any]) -> dict[str, Any]:
         return jax.vmap(lambda x: relations.positive(x, i, celsius, coefficients))(jnp.asarray(GRID)), coefficients
 
     values, coefficients = fitted.map(learned)
-    plain = Relations.plain().positive
-    known = jax.vmap(lambda x: plain(x, jnp.array(2.0), jnp.array(25.0), coefficients[0]))(jnp.asarray(GRID))
-    data = runs_of([pair.first for pair in found])
+    plain = Interaction()
+    expansion = jax.vmap(lambda x: plain(x, jnp.array(2.0), jnp.array(25.0), coefficients[0]))(jnp.asarray(GRID))
+    data = runs_of([pair.first for pair in pairs])
     twin = fitted.twin
     reached = []
     for run in data.runs:
         assert run.w is not None
         p = twin.parameters(run.name)
         x0 = twin.initial_state(run.ts[0], jnp.asarray(run.y[0]), jnp.asarray(run.w[0]), p)
-        out = simulate_unchecked(twin, x0, jnp.asarray(run.ts), jnp.asarray(run.w), p, None)
+        out = simulate_unchecked(twin, x0, jnp.asarray(run.ts), jnp.asarray(run.w), p)
         reached += [float(out.zs["x_sp"].min()), float(out.zs["x_sp"].max())]
     return {
         "x": GRID.tolist(),
         "learned": np.asarray(values).tolist(),
-        "expansion": np.asarray(known).tolist(),
+        "expansion": np.asarray(expansion).tolist(),
         "range": [min(reached), max(reached)],
     }

@@ -1,8 +1,8 @@
-"""Protocol `transfer`: loads that were never seen.
+"""Protocol `transfer`: prediction under unseen loads.
 
-The random walk of a randomized-usage cell: trained on its first reference discharge and three runs of the walk, tested
-on the next three; and the trap, trained on the reference discharge at constant current alone, where the drop over R_o
-and the potential V_INT look the same (see `twinfold.identify.guard`). And square waves, after constant currents.
+The random walk of a randomized-usage cell: fitted to its first reference discharge and three runs of the walk, tested
+on the next three. Then fitted to the reference discharge alone, whose constant current does not distinguish the voltage
+drop over R_o from V_INT (see `guarded_fit`). Finally square waves, with a network fitted to constant currents.
 """
 
 import dataclasses
@@ -15,36 +15,36 @@ from twinfold.data import Dataset, Run
 from twinfold.identify import guarded_fit
 from twinfold.model import Twin
 from twinfold.train import Fit, LevenbergMarquardt, Loss, fit
-from twinfold_studies.battery.calibrate import baselines, on_unseen
+from twinfold_studies.battery.calibrate import baselines, score_unseen
 from twinfold_studies.battery.cells import Cells, first_two, pairs, runs_of
 from twinfold_studies.battery.models import MODELS, Model, constant, fitted_physics, plain_physics, residual
-from twinfold_studies.battery.scores import Scores, rows_of, scores_of, scores_of_rule
-from twinfold_studies.bench.kept import kept, unless_left
+from twinfold_studies.battery.scores import Scores, score, score_rows, score_rule
+from twinfold_studies.bench.cache import cached, record_skips
 from twinfold_studies.bench.store import Store
 
-WALKS = 3  # runs of the walk to train on, and as many to test on
-EVERY = 5.0  # s between samples of a walk
-# Chosen on the first three runs of the walk alone, and for one cell at one temperature: it sees no T.
+WALKS = 3  # runs of the walk for training, and as many for testing
+INTERVAL = 5.0  # s between samples of a walk
+# Chosen on the first three runs of the walk. Without temperature as an input: there is one cell at one temperature.
 LOSS = Loss(huber=0.1, l2=1e-5, prior=1e-3)
 METHOD = LevenbergMarquardt(80)
 OPTIONS: dict[str, Any] = {"method": METHOD, "loss": LOSS, "progress": False}
 
 
 def walking_cell(cells: Cells) -> tuple[Dataset, Dataset, Dataset] | None:
-    """The first reference discharge, the runs to train on and those to test on, of the first cell that has them."""
+    """The first reference discharge, training runs and test runs of the first cell that has them."""
     for cell, walks in cells.collection.select(kind="walk").by_cell().items():
         own = walks[: 2 * WALKS]
         reference = list(cells.collection.select(kind="reference", clean=True, cells=[cell]))[:1]
         if len(own) == 2 * WALKS and reference:
-            train, test = runs_of(own[:WALKS], every=EVERY), runs_of(own[WALKS:], every=EVERY)
-            return runs_of(reference, every=EVERY), train, test
+            train, test = runs_of(own[:WALKS], interval=INTERVAL), runs_of(own[WALKS:], interval=INTERVAL)
+            return runs_of(reference, interval=INTERVAL), train, test
     return None
 
 
 def expected_loads(cell: str, count: int = 2, seconds: float = 1200.0, celsius: float = 40.0) -> Dataset:
-    """Loads that the cell is going to meet, by its data sheet: 0.5 to 5 A for a minute each, from full charge."""
+    """Loads that the cell is specified for: 0.5 to 5 A for a minute each, from full charge."""
     random = np.random.default_rng(0)
-    ts = np.arange(0.0, seconds + 1, EVERY)
+    ts = np.arange(0.0, seconds + 1, INTERVAL)
     runs = []
     for index in range(count):
         steps = random.choice(np.arange(0.5, 5.01, 0.5), len(ts) // 12 + 1)
@@ -56,7 +56,7 @@ def expected_loads(cell: str, count: int = 2, seconds: float = 1200.0, celsius: 
 
 
 def _physics(known: Dataset, seeds: int) -> tuple[Fit, str]:
-    del seeds  # nothing in it is drawn
+    del seeds  # nothing is random
     return fit(fitted_physics(True, start="full"), known, **OPTIONS), ""
 
 
@@ -65,16 +65,16 @@ def _unguarded(known: Dataset, seeds: int) -> tuple[Fit, str]:
 
 
 def _guarded(known: Dataset, seeds: int) -> tuple[Fit, str]:
-    found = guarded_fit(_twin(), known, expected_loads(known.groups[0]), seeds=seeds, **OPTIONS)
-    return found.fit, found.why
+    guarded = guarded_fit(_twin(), known, expected_loads(known.groups[0]), seeds=seeds, **OPTIONS)
+    return guarded.fit, guarded.reason
 
 
 def _twin() -> Twin:
     return residual(True, sees=("x", "i"), start="full")
 
 
-# Every way of fitting gives the fit and what there is to say of it.
-WAYS = (
+# Protocol, model, and function that returns the fit and a remark.
+FITS = (
     ("transfer", "physics_fitted", _physics),
     ("transfer", "hrpinn", _guarded),
     ("transfer_constant", "physics_fitted", _physics),
@@ -84,74 +84,74 @@ WAYS = (
 
 
 def random_walk(
-    cells: Cells, store: Store, models: Sequence[str], seeds: int, tell: Callable[[str], None]
+    cells: Cells, store: Store, models: Sequence[str], seeds: int, log: Callable[[str], None]
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows of the walk and of the trap, and what the guard said."""
+    """Rows of the random walk, and the decisions of the guard."""
     data = walking_cell(cells)
     if data is None:
-        return [], ["No cell has six runs of a random walk: that part of `transfer` is left out."]
+        return [], ["No cell has six runs of a random walk: this part of `transfer` is skipped."]
     reference, walks, test = data
     cell = reference.groups[0]
-    groups, rows, said = {cell: "random_walk"}, [], []
+    groups, rows, sentences = {cell: "random_walk"}, [], []
     both = dataclasses.replace(reference, runs=(*reference.runs, *walks.runs))
     known = {"transfer": both, "transfer_constant": reference}
     plain = {
-        "constant": scores_of_rule(constant(both.runs), test),
-        "physics": scores_of(plain_physics(), test),
+        "constant": score_rule(constant(both.runs), test),
+        "physics": score(plain_physics(), test),
     }
     for name, scores in plain.items():
         if name in models:
-            rows += rows_of("transfer", "seen", name, scores, groups, every=False)
+            rows += score_rows("transfer", "seen", name, scores, groups, total=False)
 
-    def scored(way: Callable[[Dataset, int], tuple[Fit, str]], data: Dataset) -> dict[str, Any]:
-        found, why = way(data, seeds)
-        return vars(scores_of(found, test, train_s=found.seconds, parameters=found.parameters)) | {"why": why}
+    def fit_and_score(fit_model: Callable[[Dataset, int], tuple[Fit, str]], data: Dataset) -> dict[str, Any]:
+        fitted, why = fit_model(data, seeds)
+        return vars(score(fitted, test, train_s=fitted.seconds, parameters=fitted.parameters)) | {"why": why}
 
-    for protocol, name, way in WAYS:
+    for protocol, name, fit_model in FITS:
         if name.removesuffix("_unguarded") not in models:
             continue
-        tell(f"battery {protocol}: {name}, random walk of {cell}")
+        log(f"battery {protocol}: {name}, random walk of {cell}")
         settings = [reference.fingerprint(), walks.fingerprint(), test.fingerprint(), seeds, str(METHOD), str(LOSS)]
-        with unless_left(store):
-            made = kept(
+        with record_skips(store):
+            scores = cached(
                 store,
                 f"battery-{protocol}-{name}",
                 settings,
-                lambda way=way, data=known[protocol]: scored(way, data),
+                lambda fit_model=fit_model, data=known[protocol]: fit_and_score(fit_model, data),
             )
-            why = made.pop("why")
-            rows += rows_of(protocol, "seen", name, Scores(**made), groups, every=False)
+            why = scores.pop("why")
+            rows += score_rows(protocol, "seen", name, Scores(**scores), groups, total=False)
             if why:
-                said.append(f"{protocol}, {name}: {why}")
-    return rows, said
+                sentences.append(f"{protocol}, {name}: {why}")
+    return rows, sentences
 
 
 def square_waves(
-    cells: Cells, store: Store, models: Sequence[str], seeds: int, tell: Callable[[str], None]
+    cells: Cells, store: Store, models: Sequence[str], seeds: int, log: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Cells under a square wave: the network from cells at constant current, scalars from their first discharge."""
-    found = cells.collection.select(kind="cycle", flags=["square_wave"], clean=True, allow=["square_wave"])
-    these = first_two(found, lambda discharge: "square_wave")
+    """Cells under square waves: network from cells at constant current, scalars from the first discharge."""
+    discharges = cells.collection.select(kind="cycle", flags=["square_wave"], clean=True, allow=["square_wave"])
+    these = first_two(discharges, lambda discharge: "square_wave")
     if not these:
         return []
     others, groups = pairs(cells), {pair.cell: pair.group for pair in these}
     rows: list[dict[str, Any]] = []
     for name, scores in baselines(these).items():
         if name in models:
-            rows += rows_of("transfer", "unseen", name, scores, groups, every=False)
+            rows += score_rows("transfer", "unseen", name, scores, groups, total=False)
     for name in ("physics_fitted", "hrpinn"):
         if name not in models:
             continue
         model: Model = MODELS[name]
-        tell(f"battery transfer: {name}, square waves")
+        log(f"battery transfer: {name}, square waves")
         data = runs_of([pair.first for pair in [*others, *these]]).fingerprint()
         settings = [data, seeds, str(model.method), str(model.loss), "centred"]
-        with unless_left(store):
-            made = kept(
+        with record_skips(store):
+            scores = cached(
                 store,
                 f"battery-square-{name}",
                 settings,
-                lambda model=model: vars(on_unseen(model, others, these, seeds)),
+                lambda model=model: vars(score_unseen(model, others, these, seeds)),
             )
-            rows += rows_of("transfer", "unseen", name, Scores(**made), groups, every=False)
+            rows += score_rows("transfer", "unseen", name, Scores(**scores), groups, total=False)
     return rows

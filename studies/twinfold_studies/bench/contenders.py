@@ -1,4 +1,4 @@
-"""The models of the comparison, each for any benchmark system, with as many weights as the others."""
+"""The models of the comparison: each can be built for any benchmark system, with the same number of weights."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ CANONICAL = ("mass_spring", "two_body", "nonlinear_spring")
 
 @dataclass(frozen=True)
 class Design:
-    """What a contender is built from: the system, its number of weights, and the units of the data (None: raw)."""
+    """The inputs of a contender: system, number of weights, and statistics for scaling (None: raw data)."""
 
     system: System
     parameters: int
@@ -26,7 +26,7 @@ class Design:
 
     @property
     def common(self) -> dict[str, Any]:
-        """What all twins of a system share."""
+        """Arguments that all twins of a system share."""
         return {
             "integrator": RK4(self.system.substeps),
             "constraint": self.system.constraint,
@@ -34,20 +34,20 @@ class Design:
         }
 
     def black_box(self) -> MLP:
-        """A network for the whole field."""
+        """A network for the entire field."""
         return self._network(tuple(range(len(self.system.state_names))), None, self.parameters)
 
     def residual(self, parameters: int | None = None) -> MLP:
-        """A network for what the known physics leaves out."""
+        """A network for the unknown part of the field."""
         return self._network(self.system.residual_states, self.system.residual_adds_to, parameters or self.parameters)
 
     def energy(self) -> Energy:
-        """A scalar network of the state."""
+        """A scalar network of the state (Hamiltonian or Lagrangian)."""
         width = matched_width(self.parameters, len(self.system.state_names), 1, DEPTH)
         return Energy(width, DEPTH, "off" if self.statistics is None else "data")
 
     def trajectory(self, parameters: int) -> TrajectoryNetwork:
-        """A network of time and initial state."""
+        """A network that maps time and initial state to the state."""
         states = len(self.system.state_names)
         width, units = matched_width(parameters, 1 + states, states, DEPTH), self.statistics
         if units is None or units.x_mean is None or units.x_std is None:
@@ -57,19 +57,19 @@ class Design:
             width, DEPTH, Scaling(center, jnp.concatenate([units.t_std[None], units.x_std]), units.x_std)
         )
 
-    def _network(self, seen: tuple[int, ...], adds_to: tuple[int, ...] | None, parameters: int) -> MLP:
-        states, time = len(self.system.state_names), self.system.residual_time
-        outputs = states if adds_to is None else len(adds_to)
-        width = matched_width(parameters, len(seen) + time, outputs, DEPTH)
-        scaling = self._scaling(seen, adds_to)
-        return MLP(states=seen, time=time, adds_to=adds_to, width=width, depth=DEPTH, scaling=scaling)
+    def _network(self, states: tuple[int, ...], adds_to: tuple[int, ...] | None, parameters: int) -> MLP:
+        time = self.system.residual_time
+        outputs = len(self.system.state_names) if adds_to is None else len(adds_to)
+        width = matched_width(parameters, len(states) + time, outputs, DEPTH)
+        scaling = self._scaling(states, adds_to)
+        return MLP(states=states, time=time, adds_to=adds_to, width=width, depth=DEPTH, scaling=scaling)
 
-    def _scaling(self, seen: tuple[int, ...], adds_to: tuple[int, ...] | None) -> Any:
-        """Units by value: a twin whose outputs are not its states could not compute them itself."""
+    def _scaling(self, states: tuple[int, ...], adds_to: tuple[int, ...] | None) -> Any:
+        """Scaling passed by value: a twin whose outputs are not its states cannot compute it from the data."""
         units = self.statistics
         if units is None or units.x_mean is None or units.x_std is None or units.rate_std is None:
             return "off"
-        center, spread = units.x_mean[jnp.array(seen)], units.x_std[jnp.array(seen)]
+        center, spread = units.x_mean[jnp.array(states)], units.x_std[jnp.array(states)]
         if self.system.residual_time:
             center = jnp.concatenate([center, units.t_mean[None]])
             spread = jnp.concatenate([spread, units.t_std[None]])
@@ -80,9 +80,9 @@ class Design:
 class Contender:
     """A model of the comparison.
 
-    `build` makes its twin; `soft` and `collocation` are the weights of its loss; `multipliers`: trained with the
-    augmented Lagrangian; `trained`: whether there is anything to train; `canonical`: only for systems in canonical
-    coordinates.
+    **Arguments:** `build` returns the twin; `soft` and `collocation`, weights of the loss; `multipliers`: train with
+    the augmented Lagrangian; `trained`: whether the model has anything to train; `canonical`: whether it requires
+    canonical coordinates.
     """
 
     title: str
@@ -93,11 +93,11 @@ class Contender:
     trained: bool = True
     canonical: bool = False
 
-    def lacks(self, system: str) -> str:
-        """Why it cannot represent a system; empty where it can."""
+    def unsupported(self, system: str) -> str:
+        """Why the model cannot represent a system; empty if it can."""
         if not self.canonical or system in CANONICAL:
             return ""
-        return f"{self.title} needs canonical coordinates of a conservative mechanical system; {system} has none."
+        return f"{self.title} requires canonical coordinates of a conservative mechanical system; {system} has none."
 
 
 def _projected(grey: bool, projection: AbstractProjection) -> Callable[[Design], Twin]:
@@ -114,14 +114,14 @@ def _hrpinn(design: Design) -> Twin:
 
 
 def _pinn(design: Design) -> Twin:
-    """Two networks with half of the weights each: the trajectory, and the unknown part of the field."""
+    """Two networks with half of the weights each: one for the trajectory, one for the unknown part of the field."""
     half = design.parameters // 2
     common = {name: value for name, value in design.common.items() if name != "integrator"}
     return models.pinn(design.trajectory(half), design.system.physics, design.residual(half), **common)
 
 
-def _standing(design: Design) -> Twin:
-    """The mean of the training data, whatever the initial state."""
+def _constant(design: Design) -> Twin:
+    """Predicts the mean of the training data."""
     units = design.statistics
     assert units is not None
     assert units.x_mean is not None
@@ -131,7 +131,7 @@ def _standing(design: Design) -> Twin:
 
 
 CONTENDERS: dict[str, Contender] = {
-    "constant": Contender("constant", _standing, trained=False),
+    "constant": Contender("constant", _constant, trained=False),
     "physics": Contender("known physics", lambda design: Twin(design.system.physics, **design.common), trained=False),
     "node": Contender("NODE", lambda design: models.node(design.black_box(), **design.common)),
     "pinn": Contender("PINN", _pinn, soft=0.1, collocation=0.1),
@@ -149,12 +149,12 @@ CONTENDERS: dict[str, Contender] = {
 
 
 def contender(name: str) -> Contender:
-    """The model of this name; a `ValueError` that lists them for another name."""
+    """The model with this name. **Raises:** `ValueError` that lists the names."""
     if name not in CONTENDERS:
         raise ValueError(f"there is no model {unknown_name(name, CONTENDERS)}")
     return CONTENDERS[name]
 
 
 def model_for(name: str, system: System, *, parameters: int = 1200) -> Twin:
-    """The twin of a contender for a system, in raw units."""
+    """The twin of a contender for a system, without scaling."""
     return contender(name).build(Design(system, parameters, None))

@@ -1,4 +1,4 @@
-"""The demonstration: four models of one system, fitted from several seeds and tested on trajectories never seen."""
+"""The demonstration: four models of one system, fitted with several seeds and compared on unseen trajectories."""
 
 import dataclasses
 import importlib.util
@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from twinfold.data import Dataset
-from twinfold.io import open_folder
+from twinfold.io import RunFolder
 from twinfold.metrics import Evaluation, Predictions, measure, predict, with_true_field
 from twinfold.systems import System
 from twinfold.train import AbstractMethod, Fit, default_methods, fit
 from twinfold_studies.bench.contenders import model_for
-from twinfold_studies.systems.registry import system as system_of
+from twinfold_studies.systems import system as benchmark_system
 from twinfold_studies.systems.truth import truth
 
 MODELS = {
@@ -27,16 +27,16 @@ MODELS = {
     "phrpinn_robust": "PHRPINN robust",
 }
 EXTRAS = {"matplotlib": "plot", "dtaidistance": "dtw"}
-LONGER = 3  # times the training horizon: how far the test trajectories go
+TEST_HORIZONS = 3  # duration of the test trajectories, in training horizons
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """All that decides the numbers of a demonstration.
+    """Everything that determines the numbers of a demonstration.
 
-    `models` are some of `MODELS`; `parameters` is what each model's network has, within 10 %; `train`, `valid` and
-    `test` count trajectories; `epochs` are those of each of the library's default training stages (its own when left
-    out; 0 skips a stage); `draw` is the seed of the data.
+    **Arguments:** `system`; `seeds`; `models`, some of `MODELS`; `parameters` of each model, to within 10 %; numbers of
+    `train`, `valid` and `test` trajectories; `epochs` of each default training stage (None: the defaults; 0 skips a
+    stage); `draw`, the seed of the data.
     """
 
     system: str = "two_body"
@@ -51,8 +51,8 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Data:
-    """Trajectories of a system: `train` and `valid` over the training horizon, `test` over `LONGER` times that."""
+class DemoData:
+    """Trajectories of a system: `train` and `valid` over the training horizon, `test` over a longer one."""
 
     system: System
     train: Dataset
@@ -63,8 +63,8 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
-    """One model: its fit, what it predicts over the long horizon, and its metrics beside those of its floor."""
+class ModelResult:
+    """A fitted model: predictions over the long horizon and metrics, and those of its floor."""
 
     name: str
     title: str
@@ -77,11 +77,11 @@ class Outcome:
 
 @dataclasses.dataclass
 class Results:
-    """What a demonstration came to; `errors` are the models that could not be fitted or evaluated, with the reason."""
+    """Results of a demonstration; `errors` has the reasons of models that could not be fitted or evaluated."""
 
     settings: Settings
-    data: Data
-    outcomes: list[Outcome]
+    data: DemoData
+    outcomes: list[ModelResult]
     errors: dict[str, str]
     seconds: dict[str, float]
     interrupted: bool = False
@@ -94,72 +94,73 @@ def run_demo(
     command: str,
     force: bool = False,
     progress: bool = True,
-    tell: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> Results:
-    """Fit and evaluate every model; goes on where an earlier call with these settings and this folder was stopped.
+    """Fit and evaluate every model; resumes an interrupted run with the same settings in the same folder.
 
-    **Arguments:** `settings`; `out`, the folder of the run; `command`, as typed; `force`, see `open_folder`;
-    `progress`, whether fits show a bar; `tell`, receives a line now and then.
+    **Arguments:** `settings`; `out`, the folder of the run; `command`, as typed; `force`, see `RunFolder`; `progress`:
+    whether to show the progress of fits; `log`, called with lines about the run.
     """
     _check_extras()
     methods = stages(settings)
-    described = dataclasses.asdict(settings) | {"stages": [f"{m.name}, {m.epochs} epochs" for m in methods]}
-    if open_folder(out, described, command, force=force):
-        tell(f"Going on with the run in {out}")
-    began = time.perf_counter()
+    claimed = dataclasses.asdict(settings) | {"stages": [f"{m.name}, {m.epochs} epochs" for m in methods]}
+    folder = RunFolder(out, outputs=("fits/*.npz",), packages=("twinfold", "jax"))
+    if folder.claim(claimed, command=command, force=force):
+        log(f"Resuming the run in {out}")
+    start = time.perf_counter()
     data = make_data(settings)
-    results = Results(settings, data, [], {}, {"data": time.perf_counter() - began})
-    tell(
+    results = Results(settings, data, [], {}, {"data": time.perf_counter() - start})
+    log(
         f"{data.system.title}: {settings.train} training, {settings.valid} validation and {settings.test} test "
         f"trajectories in {results.seconds['data']:.0f} s"
     )
     for name in settings.models:
         title = MODELS[name]
-        began = time.perf_counter()
+        start = time.perf_counter()
         try:
-            outcome = _one_model(name, title, settings, data, methods, out, progress)
+            outcome = _fit_and_evaluate(name, title, settings, data, methods, out, progress)
         except KeyboardInterrupt:
             results.interrupted = True
             break
-        except Exception as error:  # one model's failure is a line of the table, not the end of the others
+        except Exception as error:  # reported in the table; the other models continue
             results.errors[title] = f"{type(error).__name__}: {error}"
-            tell(f"{title} failed: {error}")
+            log(f"{title} failed: {error}")
             continue
         results.outcomes.append(outcome)
-        results.seconds[title] = time.perf_counter() - began
+        results.seconds[title] = time.perf_counter() - start
         error = outcome.metrics["train"].aggregate()["mae"]["median"]
-        tell(f"{title}: {outcome.fit.seconds:.0f} s, MAE {error:.1e} on unseen trajectories")
+        log(f"{title}: {outcome.fit.seconds:.0f} s, MAE {error:.1e} on unseen trajectories")
     return results
 
 
 def _check_extras() -> None:
-    """What evaluation and report will need is asked for before minutes are spent on fits."""
+    """Check for the packages of evaluation and report before any model is fitted."""
     missing = [extra for package, extra in EXTRAS.items() if importlib.util.find_spec(package) is None]
     if missing:
-        raise ImportError(f"The demonstration needs an extra: pip install 'twinfold[{','.join(missing)}]'.")
+        raise ImportError(f"The demonstration requires an extra: pip install 'twinfold[{','.join(missing)}]'.")
 
 
 def stages(settings: Settings) -> tuple[AbstractMethod, ...]:
-    """The library's default methods, with the epochs of the settings."""
-    system = system_of(settings.system)
+    """The default training stages, with the epochs of the settings."""
+    system = benchmark_system(settings.system)
     methods = default_methods(round(system.horizon / system.dt) + 1)
     if settings.epochs is None:
         return methods
     if len(settings.epochs) != len(methods):
-        raise ValueError(f"epochs={settings.epochs}: there are {len(methods)} stages; give a number for each.")
+        raise ValueError(f"epochs={settings.epochs}: give a number for each of the {len(methods)} stages.")
     chosen = zip(methods, settings.epochs, strict=True)
     return tuple(dataclasses.replace(method, epochs=epochs) for method, epochs in chosen if epochs > 0)
 
 
-def make_data(settings: Settings) -> Data:
-    """Trajectories from three separate draws of initial states."""
-    system = system_of(settings.system)
-    samples, longest = (round(times * system.horizon / system.dt) + 1 for times in (1, LONGER))
+def make_data(settings: Settings) -> DemoData:
+    """Draw initial states of the three sets and integrate them."""
+    system = benchmark_system(settings.system)
+    samples, longest = (round(times * system.horizon / system.dt) + 1 for times in (1, TEST_HORIZONS))
     ts = system.dt * jnp.arange(longest)
     keys = jax.random.split(jax.random.key(settings.draw), 3)
     counts = (settings.train, settings.valid, settings.test)
     x0s = [system.draw(key, count) for key, count in zip(keys, counts, strict=True)]
-    # All at once: reference trajectories are compiled for one shape only.
+    # Together, so that the reference integrator compiles for one shape only.
     xs = np.asarray(truth(system, jnp.concatenate(x0s), ts))
     train, valid, test = np.split(xs, np.cumsum(counts)[:-1])
     times = np.asarray(ts)
@@ -167,7 +168,7 @@ def make_data(settings: Settings) -> Data:
     def dataset(xs: np.ndarray, samples: int) -> Dataset:
         return Dataset.from_arrays(times[:samples], xs[:, :samples], output_names=system.state_names)
 
-    return Data(
+    return DemoData(
         system,
         dataset(train, samples),
         dataset(valid, samples),
@@ -177,15 +178,15 @@ def make_data(settings: Settings) -> Data:
     )
 
 
-def _one_model(
+def _fit_and_evaluate(
     name: str,
     title: str,
     settings: Settings,
-    data: Data,
+    data: DemoData,
     methods: tuple[AbstractMethod, ...],
     out: Path,
     progress: bool,
-) -> Outcome:
+) -> ModelResult:
     twin = model_for(name, data.system, parameters=settings.parameters)
     fitted = fit(
         twin,
@@ -201,8 +202,8 @@ def _one_model(
         raise KeyboardInterrupt
     predictions = predict(fitted, data.test)
     floor = predict(with_true_field(twin, data.system.truth), data.test)
-    return Outcome(name, title, fitted, predictions, floor, _metrics(predictions, data), _metrics(floor, data))
+    return ModelResult(name, title, fitted, predictions, floor, _metrics(predictions, data), _metrics(floor, data))
 
 
-def _metrics(predictions: Predictions, data: Data) -> dict[str, Any]:
+def _metrics(predictions: Predictions, data: DemoData) -> dict[str, Any]:
     return {"train": measure(predictions.until(data.horizon)), "long": measure(predictions)}

@@ -1,17 +1,17 @@
-"""Pictures of experiments, from rows of numbers: dots for seeds, curves with bands, bars of spectra."""
+"""Figures of experiments: dots for seeds, curves with bands, scatter plots."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinfold.plot import COLOURS, DASHES, GREY, INK, STYLE, grid_of, matplotlib_of
+from twinfold.plot import COLOURS, DASHES, GREY, INK, subplots
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BEYOND = 1e5  # times the median of a panel: what is larger leaves it
-LEAST = 1e-17  # what is zero on a log axis
+MAX_OVER_MEDIAN = 1e5  # upper end of a log axis, in units of the median of the panel
+MIN_LOG_VALUE = 1e-17  # drawn in place of zero on a log axis
 
 
 def dots(
@@ -22,25 +22,24 @@ def dots(
     marks: Mapping[str, Mapping[str, float | None]] | None = None,
     columns: int = 3,
 ) -> "Figure":
-    """A panel for each system: a row for each model, a dot for each seed, the median as a bar, on a log axis.
+    """One panel per system and one row per model: a dot for each seed and a bar at the median, on a log axis.
 
-    **Arguments:** `panels` by title, then by model, the numbers of all seeds; `lines`, named values across a panel;
-    `marks`, a value beside the dots of a model (the paper's).
+    **Arguments:** `panels`, the values of all seeds by title and model; `label` of the axis; `lines`, named vertical
+    lines of a panel; `marks`, an additional value of a model (that of the paper); `columns` of the figure.
     """
-    with matplotlib_of().rc_context(STYLE):
-        columns = min(columns, len(panels))
-        rows = -(-len(panels) // columns)
-        most = max(len(models) for models in panels.values())
-        figure, axes = grid_of(rows, columns, width=max(4.2 * columns, 6.0), height=0.24 * most + 0.7)
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    max_rows = max(len(models) for models in panels.values())
+    with subplots(rows, columns, width=max(4.2 * columns, 6.0), height=0.24 * max_rows + 0.7) as (figure, axes):
         for axis, (title, models) in zip(axes, panels.items(), strict=False):
-            for place, (model, values) in enumerate(models.items()):
-                finite = np.maximum(values[np.isfinite(values)], LEAST)
-                axis.plot(finite, np.full(len(finite), place), "o", color=COLOURS[1], alpha=0.25, markersize=4, mew=0)
+            for row, (model, values) in enumerate(models.items()):
+                finite = np.maximum(values[np.isfinite(values)], MIN_LOG_VALUE)
+                axis.plot(finite, np.full(len(finite), row), "o", color=COLOURS[1], alpha=0.25, markersize=4, mew=0)
                 if len(finite) == len(values):
-                    axis.plot(np.median(finite), place, "|", color=INK, markersize=11, mew=2)
+                    axis.plot(np.median(finite), row, "|", color=INK, markersize=11, mew=2)
                 paper = (marks or {}).get(title, {}).get(model)
                 if paper is not None:
-                    axis.plot(paper, place, "D", color=COLOURS[4], markersize=4.5, mfc="none")
+                    axis.plot(paper, row, "D", color=COLOURS[4], markersize=4.5, mfc="none")
             for index, (name, value) in enumerate((lines or {}).get(title, {}).items()):
                 if value is not None and np.isfinite(value) and value > 0:
                     axis.axvline(value, color=GREY, linewidth=1.1, linestyle=DASHES[1 + index], label=name)
@@ -49,7 +48,7 @@ def dots(
             axis.set_ylim(len(models) - 0.4, -0.6)
             axis.set_title(title)
             axis.set_xlabel(label)
-            _few_ticks(axis)
+            _set_ticks(axis)
             if (lines or {}).get(title):
                 axis.legend(fontsize=8, loc="best")
         for axis in axes[len(panels) :]:
@@ -59,25 +58,24 @@ def dots(
 
 def curves(
     panels: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]],
-    across: str,
-    label: str,
+    x_label: str,
+    y_label: str,
     *,
     bands: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]] | None = None,
     log: tuple[bool, bool] = (True, True),
     columns: int = 3,
     markers: bool = True,
 ) -> "Figure":
-    """A panel for each title, a curve (x, y) for each name, with a band (low, high) where there is one."""
-    with matplotlib_of().rc_context(STYLE):
-        columns = min(columns, len(panels))
-        rows = -(-len(panels) // columns)
-        figure, axes = grid_of(rows, columns, width=max(4.2 * columns, 6.0), height=2.9)
+    """One panel per title and one curve (x, y) per name, with an optional band (low, high)."""
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    with subplots(rows, columns, width=max(4.2 * columns, 6.0), height=2.9) as (figure, axes):
         names = list(dict.fromkeys(name for each in panels.values() for name in each))
         for axis, (title, each) in zip(axes, panels.items(), strict=False):
             for name, (x, y) in each.items():
                 index = names.index(name)
                 style = {"color": COLOURS[index % len(COLOURS)], "linestyle": DASHES[index % len(DASHES)]}
-                y = np.where(np.isfinite(y), np.maximum(y, LEAST) if log[1] else y, np.nan)
+                y = np.where(np.isfinite(y), np.maximum(y, MIN_LOG_VALUE) if log[1] else y, np.nan)
                 axis.plot(x, y, label=name, marker="o" if markers else "", markersize=3.5, **style)
                 band = (bands or {}).get(title, {}).get(name)
                 if band is not None:
@@ -85,11 +83,11 @@ def curves(
             axis.set_xscale("log" if log[0] else "linear")
             axis.set_yscale("log" if log[1] else "linear")
             if log[1]:
-                _cut_off(axis, [y for _, y in each.values()])
+                _limit(axis, [y for _, y in each.values()])
             axis.set_title(title)
-            axis.set_xlabel(across)
-            axis.set_ylabel(label)
-            _few_ticks(axis)
+            axis.set_xlabel(x_label)
+            axis.set_ylabel(y_label)
+            _set_ticks(axis)
         for axis in axes[len(panels) :]:
             axis.set_visible(False)
         handles: dict[str, Any] = {}
@@ -105,40 +103,39 @@ def curves(
     return figure
 
 
-def scatter(points: Sequence[tuple[str, float, float]], across: str, label: str) -> "Figure":
+def scatter(points: Sequence[tuple[str, float, float]], x_label: str, y_label: str) -> "Figure":
     """Named points on two log axes."""
-    with matplotlib_of().rc_context(STYLE):
-        figure, (axis,) = grid_of(1, 1, width=8.5, height=4.4)
+    with subplots(1, 1, width=8.5, height=4.4) as (figure, (axis,)):
         markers = "osD^vP*X<>"
         for index, (name, x, y) in enumerate(points):
             style: dict[str, Any] = {"color": COLOURS[index % len(COLOURS)], "marker": markers[index % len(markers)]}
-            axis.plot(x, max(y, LEAST), linestyle="", markersize=7, label=name, alpha=0.85, **style)
+            axis.plot(x, max(y, MIN_LOG_VALUE), linestyle="", markersize=7, label=name, alpha=0.85, **style)
         axis.set_xscale("log")
         axis.set_yscale("log")
         axis.margins(x=0.15, y=0.12)
-        axis.set_xlabel(across)
-        axis.set_ylabel(label)
-        _few_ticks(axis)
+        axis.set_xlabel(x_label)
+        axis.set_ylabel(y_label)
+        _set_ticks(axis)
         figure.legend(loc="outside right upper")
     return figure
 
 
-def _cut_off(axis: Any, curves: Sequence[np.ndarray]) -> None:
-    """A seed that diverged to 1e52 leaves the panel at its top, rather than press all the others flat."""
+def _limit(axis: Any, curves: Sequence[np.ndarray]) -> None:
+    """Clip the axis, so that one diverged seed (1e52) does not flatten all other curves."""
     values = np.concatenate([np.ravel(y) for y in curves])
     values = values[np.isfinite(values) & (values > 0)]
-    top = BEYOND * np.median(values) if len(values) else np.inf
+    top = MAX_OVER_MEDIAN * np.median(values) if len(values) else np.inf
     if values.max(initial=0) > top:
         axis.set_ylim(top=top)
 
 
-def _few_ticks(axis: Any) -> None:
-    """On a log axis of less than two decades: 1, 2, 5, 10, ... in plain digits; a few even steps where it is short."""
+def _set_ticks(axis: Any) -> None:
+    """Ticks 1, 2, 5, 10, ... in plain digits on a short log axis; evenly spaced ticks on a very short one."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_xlim()
     if axis.get_xscale() == "log" and high / low < 300:
-        short = high / low < 4  # fewer than two of these would be on it
+        short = high / low < 4  # it would have fewer than two of these ticks
         axis.xaxis.set_major_locator(MaxNLocator(4) if short else LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axis.xaxis.set_minor_formatter(NullFormatter())

@@ -1,4 +1,4 @@
-"""One cell of a table: a model of a system under a protocol, fitted from many seeds and measured at both horizons."""
+"""A job: one model of one system under one protocol, fitted with many seeds and measured over both horizons."""
 
 import dataclasses
 import hashlib
@@ -12,33 +12,32 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from twinfold._version import __version__
+from twinfold import __version__
 from twinfold.data import Dataset
-from twinfold.metrics import Evaluation, Predictions, evaluate, predict, with_true_field
-from twinfold.metrics import dtw as warped
-from twinfold.metrics._dtw import LONGEST
+from twinfold.metrics import MAX_DTW_SAMPLES, Evaluation, dtw, evaluate, predict, with_true_field
 from twinfold.model import Twin
 from twinfold.systems import System
 from twinfold.train import Fit, TrainingProblem, fit, prepare
 from twinfold_studies.bench.contenders import Contender, Design, contender
-from twinfold_studies.bench.misspecified import misspecified
-from twinfold_studies.bench.problems import HORIZONS, SAME, Amount, Data, few, full, make_data, problem
+from twinfold_studies.bench.problems import HORIZONS, SAME, Data, Sizes, full_sizes, make_data, problem, quick_sizes
 from twinfold_studies.bench.protocols import PARAMETERS, describe_stages, protocol
+from twinfold_studies.systems.misspecified import misspecified
 
-VALUES = 60_000_000  # numbers that are predicted at a time: one pass for most cells
-WARPED = 10  # trajectories of the long horizon that DTW is computed for: it takes milliseconds for each seed and each
+MAX_VALUES = 60_000_000  # numbers predicted in one pass: enough for most jobs
+MAX_DTW_RUNS = 10  # trajectories of the long horizon whose DTW is computed: it takes milliseconds per seed and run
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """All that decides the numbers of a cell but the seeds.
+    """Everything that determines the numbers of one entry of a table, except the seeds.
 
-    `soft` replaces the model's own weight of the constraint; `variant` is a misspecification (see `misspecified`),
-    `learned` whether its wrong parameters may be corrected by training; `floor`: the exact field in place of the
-    learned one.
+    **Arguments:** `system_name`, `model` and `protocol`, by name; `fraction` of the training trajectories; `noise` of
+    the training data; `soft` replaces the model's weight of the constraint; `variant`, a misspecification (see
+    `misspecified`); `learned`: whether training may correct its wrong parameters; `floor`: replace the learned field by
+    the true one; `quick`: the small version.
     """
 
-    system: str
+    system_name: str
     model: str
     protocol: str = "best"
     fraction: float = 1.0
@@ -50,47 +49,55 @@ class Job:
     quick: bool = False
 
     @property
-    def key(self) -> str:
-        """A name for files: readable, and of this job under these protocols and this version alone."""
-        trained = describe_stages(protocol(self.protocol, quick=self.quick)) if self.trained else ""
-        own = (self.contender.soft, self.contender.collocation)
-        plain = self.trained and not self.variant and self.soft is None
-        model = SAME.get((self.system, self.model), self.model) if plain else self.model
-        fields = dataclasses.asdict(self) | {"model": model}
-        settings = json.dumps([fields, PARAMETERS, trained, own, __version__], sort_keys=True)
-        return f"{self.system}-{model}-{self.protocol}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+    def settings(self) -> dict[str, Any]:
+        """The fields by the names under which they are stored; these names are part of `key`."""
+        fields = dataclasses.asdict(self)
+        return {"system": fields.pop("system_name")} | fields
 
     @property
-    def of(self) -> System:
-        """The system, as the model is told it is."""
-        known = problem(self.system)
-        return misspecified(known, self.variant, self.learned) if self.variant else known
+    def key(self) -> str:
+        """A file name: readable, and unique to this job, the stages of its protocol and the version of the library."""
+        stages = describe_stages(protocol(self.protocol, quick=self.quick)) if self.trained else ""
+        weights = (self.contender.soft, self.contender.collocation)
+        plain = self.trained and not self.variant and self.soft is None
+        model = SAME.get((self.system_name, self.model), self.model) if plain else self.model
+        settings = json.dumps(
+            [self.settings | {"model": model}, PARAMETERS, stages, weights, __version__], sort_keys=True
+        )
+        return f"{self.system_name}-{model}-{self.protocol}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+
+    @property
+    def system(self) -> System:
+        """The system with the physics that the model assumes."""
+        system = problem(self.system_name)
+        return misspecified(system, self.variant, self.learned) if self.variant else system
 
     @property
     def contender(self) -> Contender:
         return contender(self.model)
 
     @property
-    def amount(self) -> Amount:
-        return few(problem(self.system)) if self.quick else full(problem(self.system))
+    def sizes(self) -> Sizes:
+        system = problem(self.system_name)
+        return quick_sizes(system) if self.quick else full_sizes(system)
 
     @property
     def trained(self) -> bool:
         return self.contender.trained and not self.floor
 
     def data(self, folder: Path) -> Data:
-        return make_data(self.system, self.amount, folder / "data", fraction=self.fraction, noise=self.noise)
+        return make_data(self.system_name, self.sizes, folder / "data", fraction=self.fraction, noise=self.noise)
 
     def twin(self, data: Data) -> Twin:
-        """The model before it is fitted."""
+        """The model before training."""
         scaled = protocol(self.protocol).scaled or self.model == "constant"
         statistics = data.train.statistics(observed_states=True) if scaled else None
-        twin = self.contender.build(Design(self.of, PARAMETERS, statistics))
-        return with_true_field(twin, problem(self.system).truth) if self.floor else twin
+        twin = self.contender.build(Design(self.system, PARAMETERS, statistics))
+        return with_true_field(twin, problem(self.system_name).truth) if self.floor else twin
 
 
 def train(job: Job, seeds: tuple[int, ...], data: Data, checkpoint: Path | None, progress: Any) -> Fit:
-    """Fit the model of a job from all seeds."""
+    """Fit the model of a job with all seeds."""
     chosen = protocol(job.protocol, quick=job.quick)
     return fit(
         job.twin(data),
@@ -101,21 +108,21 @@ def train(job: Job, seeds: tuple[int, ...], data: Data, checkpoint: Path | None,
         loss=chosen.loss(job.contender, job.soft),
         checkpoint=checkpoint,
         progress=progress,
-        label=f"{job.system} {job.model}",
+        label=f"{job.system_name} {job.model}",
     )
 
 
-def prepared(job: Job, data: Data) -> tuple[TrainingProblem, PyTree]:
-    """The least-squares problem that the last stage of a job ends with, and one seed's parameters before training."""
+def training_problem(job: Job, data: Data) -> tuple[TrainingProblem, PyTree]:
+    """The least-squares problem of the last stage of a job, and the untrained parameters of one seed."""
     chosen = protocol(job.protocol, quick=job.quick)
     loss, last = chosen.loss(job.contender, job.soft), chosen.methods(job.contender)[-1:]
-    _, (whole,), params = prepare(job.twin(data), data.train, loss=loss, methods=last)
-    return whole, params
+    _, (last_problem,), params = prepare(job.twin(data), data.train, loss=loss, methods=last)
+    return last_problem, params
 
 
-def restored(job: Job, data: Data, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
-    """The fit of a job as it was stored."""
-    whole, params = prepared(job, data)
+def restored_fit(job: Job, data: Data, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Fit:
+    """The stored fit of a job."""
+    last_problem, params = training_problem(job, data)
     structure = jax.tree.structure(params)
     leaves = [jnp.asarray(arrays[f"leaf{index}"]) for index in range(structure.num_leaves)]
     return Fit(
@@ -127,44 +134,44 @@ def restored(job: Job, data: Data, facts: dict[str, Any], arrays: dict[str, np.n
         interrupted=False,
         parameters=facts["parameters"],
         params=jax.tree.unflatten(structure, leaves),
-        frozen=whole.frozen,
+        frozen=last_problem.frozen,
     )
 
 
-def horizon_data(data: Data, horizon: str) -> Dataset:
+def horizon_runs(data: Data, horizon: str) -> Dataset:
     """The test trajectories of a horizon."""
     return data.test if horizon == "train" else data.long
 
 
 def measure_errors(job: Job, model: Twin | Fit, data: Data) -> tuple[dict[str, Evaluation], dict[str, float]]:
-    """Everything but DTW at both horizons, and the seconds that one trajectory takes, simulated beside the others."""
-    out, seconds = {}, {}
+    """All metrics except DTW over both horizons, and the seconds per trajectory of a batch."""
+    evaluations, seconds = {}, {}
     seeds = len(model.seeds) if isinstance(model, Fit) else 1
     for horizon in HORIZONS:
-        runs = horizon_data(data, horizon)
-        measured = evaluate(model, runs, dtw=False, constraint=problem(job.system).constraint, values=VALUES)
+        runs = horizon_runs(data, horizon)
+        constraint = problem(job.system_name).constraint
+        evaluations[horizon] = evaluate(model, runs, dtw=False, constraint=constraint, max_values=MAX_VALUES)
         if horizon == "train":
-            began = time.perf_counter()
-            predict(model, runs)  # compiled by now
-            seconds[horizon] = (time.perf_counter() - began) / (seeds * len(runs))
-        out[horizon] = measured
+            start = time.perf_counter()
+            predict(model, runs)  # already compiled
+            seconds[horizon] = (time.perf_counter() - start) / (seeds * len(runs))
     seconds["long"] = seconds["train"] * len(data.long.runs[0].ts) / len(data.test.runs[0].ts)
-    return out, seconds
+    return evaluations, seconds
 
 
-def measure_warping(model: Twin | Fit, data: Data) -> dict[str, np.ndarray]:
-    """DTW at both horizons: [S, R], on the first 1,000 samples of at most `WARPED` long trajectories."""
-    out = {}
+def measure_dtw(model: Twin | Fit, data: Data) -> dict[str, np.ndarray]:
+    """DTW over both horizons [S, R]; of the long one, for the first runs and samples only."""
+    distances = {}
     for horizon in HORIZONS:
-        runs = horizon_data(data, horizon)
+        runs = horizon_runs(data, horizon)
         if horizon == "long":
-            runs = _first(runs, WARPED, LONGEST)
-        found: Predictions = predict(model, runs)
-        out[horizon] = warped(found.predicted, found.y, found.mask)
-    return out
+            runs = _truncated(runs, MAX_DTW_RUNS, MAX_DTW_SAMPLES)
+        predictions = predict(model, runs)
+        distances[horizon] = dtw(predictions.predicted, predictions.y, predictions.mask)
+    return distances
 
 
-def _first(runs: Dataset, count: int, samples: int) -> Dataset:
-    chosen = runs.runs[:count]
+def _truncated(data: Dataset, runs: int, samples: int) -> Dataset:
+    chosen = data.runs[:runs]
     ys = np.stack([np.asarray(run.y)[:samples] for run in chosen])
-    return Dataset.from_arrays(np.asarray(chosen[0].ts)[:samples], ys, output_names=runs.output_names)
+    return Dataset.from_arrays(np.asarray(chosen[0].ts)[:samples], ys, output_names=data.output_names)

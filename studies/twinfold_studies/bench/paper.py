@@ -1,6 +1,6 @@
-"""The paper's own numbers, to stand beside ours. They were measured under other settings: its data are not public."""
+"""Numbers published in the paper, for comparison. Its data and settings are not public, so they are not the same."""
 
-# MAE / DTW of Case Study 2.
+# MAE and DTW of Case Study 2.
 CS2 = {
     "mass_spring": {"phrpinn_fast": (1.10e-2, 0.573), "pnode_fast": (5.54e-3, 0.602), "pinn": (8.77e-3, 0.960)},
     "lotka_volterra": {"phrpinn_fast": (6.87e-2, 1.38), "pnode_fast": (6.89e-3, 0.776), "pinn": (9.45e-3, 1.03)},
@@ -15,7 +15,7 @@ CS2 = {
         "hrpinn_soft": (9.01e-2, None),
     },
 }
-# A tenth of the paper's best model: what PHRPINN robust has to reach under the protocol `best`.
+# A tenth of the paper's best MAE: the target of PHRPINN robust under the protocol `best`.
 TARGETS = {
     "mass_spring": 5e-4,
     "lotka_volterra": 6e-4,
@@ -36,6 +36,6 @@ CONJECTURE1 = {
 
 
 def paper_mae(system: str, model: str) -> float | None:
-    """The paper's MAE of a model; None where it has none (its robust variants, mostly)."""
+    """The MAE that the paper reports; None if it reports none (mostly for robust variants)."""
     numbers = CS2.get(system, {}).get(model)
     return None if numbers is None else numbers[0]

@@ -1,4 +1,4 @@
-"""The systems of the comparison and their trajectories: drawn once, integrated to the limit of float64, kept."""
+"""The systems of the comparison and their reference trajectories, which are computed once and stored."""
 
 import dataclasses
 import functools
@@ -13,27 +13,27 @@ import numpy as np
 from twinfold.data import Dataset
 from twinfold.io import atomic_write, unknown_name
 from twinfold.systems import System
-from twinfold_studies.systems.registry import SYSTEMS, system
+from twinfold_studies.systems import SYSTEMS, system
 from twinfold_studies.systems.rigid_body import rigid_body
 from twinfold_studies.systems.robot_arm import robot_arm
 from twinfold_studies.systems.truth import truth
 
 HORIZONS = ("train", "long")  # over which a model is measured
-DRAW = 0  # the seed of the initial states
+SEED = 0  # of the initial states and of the noise
 
-# Where the paper's split leaves nothing to compare, a second one does: one thing known but wrong.
+# Variants of the two systems on which the paper's split decides the comparison: their known physics is slightly wrong.
 INFORMATIVE: dict[str, Callable[[], System]] = {
     "robot_arm_links": lambda: robot_arm(assumed_links=(1.0, 0.9, 1.0)),
     "rigid_body_inertia": lambda: rigid_body(assumed_inertia=(1.6, 1.2, 2 / 3)),
 }
-DEGENERATE = {
+REMARKS = {
     "rigid_body": "f_phys = 0: HRPINN is NODE and PHRPINN is PNODE by construction; see rigid_body_inertia.",
     "robot_arm": "f_unk = 0: the known physics is already exact; see robot_arm_links.",
     "robot_arm_links": "the known physics has the second link 10 % too short.",
     "rigid_body_inertia": "the known physics has the second moment of inertia 20 % too large.",
 }
 ALL = (*SYSTEMS, *INFORMATIVE)
-# Where nothing is known a grey box is a black box: the same twin, weight for weight, is not trained twice.
+# With f_phys = 0 a grey box is a black box: the same twin, weight for weight, is trained once.
 SAME = {
     ("rigid_body", "hrpinn"): "node",
     ("rigid_body", "phrpinn_fast"): "pnode_fast",
@@ -43,13 +43,13 @@ SAME = {
 
 @functools.cache
 def problem(name: str) -> System:
-    """A system of the comparison; a `ValueError` that lists them for another name."""
+    """A system of the comparison. **Raises:** `ValueError` that lists the names."""
     if name in SYSTEMS:
         return system(name)
     if name not in INFORMATIVE:
         raise ValueError(f"there is no system {unknown_name(name, ALL)}")
-    made = INFORMATIVE[name]()
-    return dataclasses.replace(made, name=name, title=f"{made.title} ({name.rsplit('_', 1)[1]} wrong)")
+    variant = INFORMATIVE[name]()
+    return dataclasses.replace(variant, name=name, title=f"{variant.title} ({name.rsplit('_', 1)[1]} wrong)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Data:
 
 
 @dataclasses.dataclass(frozen=True)
-class Amount:
-    """How much data: trajectories of each kind, and how far the long ones go (in units of the training horizon)."""
+class Sizes:
+    """Numbers of trajectories, and the duration of the long ones."""
 
     train: int
     valid: int
@@ -73,60 +73,61 @@ class Amount:
     long_horizon: float
 
 
-def full(system: System) -> Amount:
-    """What REFERENCE settings say."""
-    return Amount(system.train, system.valid, system.test, system.long_test, system.long_horizon)
+def full_sizes(system: System) -> Sizes:
+    """The sizes that the system defines."""
+    return Sizes(system.train, system.valid, system.test, system.long_test, system.long_horizon)
 
 
-def few(system: System) -> Amount:
-    """For a quick look."""
-    return Amount(8, 4, 8, 4, 3 * system.horizon)
+def quick_sizes(system: System) -> Sizes:
+    """The sizes of a quick run."""
+    return Sizes(8, 4, 8, 4, 3 * system.horizon)
 
 
-def trajectories(name: str, amount: Amount, folder: Path) -> dict[str, Any]:
-    """Truth of all kinds, from the file of an earlier call where there is one."""
+def trajectories(name: str, sizes: Sizes, folder: Path) -> dict[str, Any]:
+    """The reference trajectories of all sets, loaded from their file in `folder` if it exists."""
     base = name if name in SYSTEMS else name.rsplit("_", 1)[0]
     chosen = system(base)
-    tag = "-".join(f"{value:g}" for value in dataclasses.astuple(amount))
+    tag = "-".join(f"{value:g}" for value in dataclasses.astuple(sizes))
     path = folder / f"{base}-{tag}.npz"
     if path.exists():
         with np.load(path) as stored:
             return dict(stored)
-    counts = {"train": amount.train, "valid": amount.valid, "test": amount.test, "long": amount.long_test}
-    keys = jax.random.split(jax.random.key(DRAW), len(counts))
+    counts = {"train": sizes.train, "valid": sizes.valid, "test": sizes.test, "long": sizes.long_test}
+    keys = jax.random.split(jax.random.key(SEED), len(counts))
     x0s = {kind: chosen.draw(key, count) for (kind, count), key in zip(counts.items(), keys, strict=True)}
     short, long = (
-        chosen.dt * jnp.arange(round(horizon / chosen.dt) + 1) for horizon in (chosen.horizon, amount.long_horizon)
+        chosen.dt * jnp.arange(round(horizon / chosen.dt) + 1) for horizon in (chosen.horizon, sizes.long_horizon)
     )
     together = np.asarray(truth(chosen, jnp.concatenate([x0s["train"], x0s["valid"], x0s["test"]]), short))
-    train, valid, test = np.split(together, np.cumsum([amount.train, amount.valid]))
-    made: dict[str, Any] = {
+    train, valid, test = np.split(together, np.cumsum([sizes.train, sizes.valid]))
+    arrays: dict[str, Any] = {
         "train": train,
         "valid": valid,
         "test": test,
         "long": np.asarray(truth(chosen, x0s["long"], long)),
+        "ts": np.asarray(short),
+        "long_ts": np.asarray(long),
     }
-    made |= {"ts": np.asarray(short), "long_ts": np.asarray(long)}
     with atomic_write(path) as file:
-        np.savez(file, **made)
-    return made
+        np.savez(file, **arrays)
+    return arrays
 
 
-def make_data(name: str, amount: Amount, folder: Path, *, fraction: float = 1.0, noise: float = 0.0) -> Data:
+def make_data(name: str, sizes: Sizes, folder: Path, *, fraction: float = 1.0, noise: float = 0.0) -> Data:
     """The data sets of a system.
 
-    **Arguments:** `name`; `amount`; `folder` of the files with the truth; `fraction` of the training trajectories;
-    `noise`, the standard deviation of what is added to training and validation data, in units of each state's own.
+    **Arguments:** `name`; `sizes`; `folder` of the reference trajectories; `fraction` of the training trajectories to
+    use; `noise` on training and validation data, as a fraction of the standard deviation of each state.
     """
-    raw = trajectories(name, amount, folder)
+    arrays = trajectories(name, sizes, folder)
     names = problem(name).state_names
-    kept = max(1, round(fraction * amount.train))
-    random = np.random.default_rng(DRAW)
-    size = raw["train"].std((0, 1))
-    train, valid = (noise * size * random.standard_normal(raw[kind].shape) + raw[kind] for kind in ("train", "valid"))
+    count = max(1, round(fraction * sizes.train))
+    random = np.random.default_rng(SEED)
+    scale = noise * arrays["train"].std((0, 1))
+    train, valid = (scale * random.standard_normal(arrays[kind].shape) + arrays[kind] for kind in ("train", "valid"))
     return Data(
-        Dataset.from_arrays(raw["ts"], train[:kept], output_names=names),
-        Dataset.from_arrays(raw["ts"], valid, output_names=names),
-        Dataset.from_arrays(raw["ts"], raw["test"], output_names=names),
-        Dataset.from_arrays(raw["long_ts"], raw["long"], output_names=names),
+        Dataset.from_arrays(arrays["ts"], train[:count], output_names=names),
+        Dataset.from_arrays(arrays["ts"], valid, output_names=names),
+        Dataset.from_arrays(arrays["ts"], arrays["test"], output_names=names),
+        Dataset.from_arrays(arrays["long_ts"], arrays["long"], output_names=names),
     )

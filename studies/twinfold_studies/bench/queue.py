@@ -1,4 +1,4 @@
-"""Many cells, in turn or in several processes: progress, time left, Ctrl-C, and no failure stops the rest."""
+"""The queue of jobs, run one after the other or in several processes; a job that fails does not stop the others."""
 
 import contextlib
 import importlib.util
@@ -10,178 +10,187 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twinfold._core import enable_x64
-from twinfold_studies.bench.job import Job, measure_errors, measure_warping, restored, train
+from twinfold import enable_x64
+from twinfold_studies.bench.job import Job, measure_dtw, measure_errors, restored_fit, train
 from twinfold_studies.bench.store import Store
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A job, the number of seeds that it is wanted with, and whether its DTW is wanted too."""
+class Request:
+    """A job that an experiment needs, with this many seeds, and with DTW or without."""
 
     job: Job
     seeds: int
-    warped: bool = False
+    dtw: bool = False
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What it has to have to be finished on this machine (DTW needs an extra)."""
-        return ("errors", "dtw") if self.warped and _can_warp() else ("errors",)
+        """The parts of a finished result on this machine (DTW requires an extra)."""
+        return ("errors", "dtw") if self.dtw and _has_dtw() else ("errors",)
 
 
 @dataclass
-class Outcome:
-    """What became of a queue: how many cells were computed, which failed and why, and whether it was stopped."""
+class QueueReport:
+    """The number of jobs computed, the reasons of those that failed, and whether the queue was interrupted."""
 
     computed: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
 
 
-def finished(wanted: Wanted, store: Store) -> bool:
-    """Whether nothing is left to do for a cell."""
-    return all(store.has(wanted.job, part, wanted.seeds) for part in wanted.parts)
+def finished(request: Request, store: Store) -> bool:
+    """Whether all parts of a result are stored."""
+    return all(store.has(request.job, part, request.seeds) for part in request.parts)
 
 
-def _can_warp() -> bool:
+def _has_dtw() -> bool:
     return importlib.util.find_spec("dtaidistance") is not None
 
 
-def complete(wanted: Wanted, folder: Path, progress: Any = False) -> None:
-    """Compute what a cell lacks: fit, errors, DTW if wanted. Raises `KeyboardInterrupt` when the fit was stopped."""
+def complete(request: Request, folder: Path, progress: Any = False) -> None:
+    """Compute the missing parts of a result. **Raises:** `KeyboardInterrupt` if the fit is interrupted."""
     enable_x64()
-    job, store = wanted.job, Store(folder)
+    job, store = request.job, Store(folder)
     data = job.data(folder)
-    seeds = tuple(range(wanted.seeds)) if job.trained else (0,)
+    seeds = tuple(range(request.seeds)) if job.trained else (0,)
     if job.trained:
-        stored = store.load(job, "fit", wanted.seeds)
+        stored = store.load(job, "fit", request.seeds)
         if stored is None:
-            checkpoint = store.path(job, f"checkpoint{wanted.seeds}")
+            checkpoint = store.path(job, f"checkpoint{request.seeds}")
             model = train(job, seeds, data, checkpoint, progress)
             if model.interrupted:
                 raise KeyboardInterrupt
             store.save_fit(job, model)
             checkpoint.unlink(missing_ok=True)
         else:
-            model = restored(job, data, *stored)
+            model = restored_fit(job, data, *stored)
             seeds = model.seeds
     else:
         model = job.twin(data)
-    if not store.has(job, "errors", wanted.seeds):
-        found, seconds = measure_errors(job, model, data)
-        store.save_errors(job, seeds, found, seconds)
-    if "dtw" in wanted.parts and not store.has(job, "dtw", wanted.seeds):
-        store.save(job, "dtw", {"seeds": list(seeds)}, measure_warping(model, data))
+    if not store.has(job, "errors", request.seeds):
+        evaluations, seconds = measure_errors(job, model, data)
+        store.save_errors(job, seeds, evaluations, seconds)
+    if "dtw" in request.parts and not store.has(job, "dtw", request.seeds):
+        store.save(job, "dtw", {"seeds": list(seeds)}, measure_dtw(model, data))
     store.clear_failure(job)
 
 
-def _guarded(wanted: Wanted, folder: Path, progress: Any = False) -> str | None:
-    """`complete`, with a failure as text."""
+def _try_complete(request: Request, folder: Path, progress: Any = False) -> str | None:
+    """Run `complete`; returns the reason if it fails."""
     try:
-        complete(wanted, folder, progress)
-    except Exception as error:  # one failed cell is a line of the table, not the end of the others
+        complete(request, folder, progress)
+    except Exception as error:  # reported as a row of the table; the other jobs continue
         reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        Store(folder).save_failure(wanted.job, reason)
+        Store(folder).save_failure(request.job, reason)
         return reason
     return None
 
 
 def run_queue(
-    wanted: Sequence[Wanted],
+    requests: Sequence[Request],
     folder: Path,
     *,
     workers: int = 1,
     seconds: float | None = None,
-    tell: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
     show: bool = True,
-) -> Outcome:
-    """Complete all cells that are not finished.
+) -> QueueReport:
+    """Complete all requests that are not finished.
 
-    **Arguments:** `wanted`; `folder` of the cells; `workers`, processes at a time; `seconds` after which no new cell is
-    begun; `tell`, receives a line for each cell; `show`, whether to draw a progress bar.
+    **Arguments:** `requests`; `folder` of the results; `workers`, number of processes; `seconds` after which no further
+    job is started; `log`, called with a line per job; `show`: whether to draw a progress bar.
     """
     store = Store(folder)
-    todo = [each for each in _merged(wanted) if not finished(each, store)]
-    outcome = Outcome()
-    if not todo:
-        return outcome
-    for system in dict.fromkeys(each.job.system for each in todo):
-        first = next(each.job for each in todo if each.job.system == system)
-        first.data(folder)  # once, before several processes want it
-    with _bar(len(todo), show) as bar:
+    pending = [each for each in _merged(requests) if not finished(each, store)]
+    report = QueueReport()
+    if not pending:
+        return report
+    for system in dict.fromkeys(each.job.system_name for each in pending):
+        first = next(each.job for each in pending if each.job.system_name == system)
+        first.data(folder)  # once, before several processes need it
+    with _progress_bar(len(pending), show) as bar:
         try:
             if workers > 1:
-                _in_processes(todo, folder, outcome, bar, tell, workers, seconds)
+                _run_parallel(pending, folder, report, bar, log, workers, seconds)
             else:
-                _in_turn(todo, folder, outcome, bar, tell, seconds)
+                _run_serial(pending, folder, report, bar, log, seconds)
         except KeyboardInterrupt:
-            outcome.interrupted = True
-    return outcome
+            report.interrupted = True
+    return report
 
 
-def _merged(wanted: Sequence[Wanted]) -> list[Wanted]:
-    """Each cell once, with the most seeds, and the DTW, that anyone wants."""
-    most: dict[str, Wanted] = {}
-    for each in wanted:
-        seen = most.get(each.job.key, each)
-        most[each.job.key] = Wanted(each.job, max(each.seeds, seen.seeds), each.warped or seen.warped)
-    return list(most.values())
+def _merged(requests: Sequence[Request]) -> list[Request]:
+    """Each job once, with the largest number of seeds, and with DTW if any request asks for it."""
+    merged: dict[str, Request] = {}
+    for each in requests:
+        other = merged.get(each.job.key, each)
+        merged[each.job.key] = Request(each.job, max(each.seeds, other.seeds), each.dtw or other.dtw)
+    return list(merged.values())
 
 
-def _note(each: Wanted, reason: str | None, took: float, outcome: Outcome, tell: Callable[[str], None]) -> None:
-    name = f"{each.job.system} {each.job.model} {each.job.protocol}"
+def _record(
+    request: Request, reason: str | None, seconds: float, report: QueueReport, log: Callable[[str], None]
+) -> None:
+    name = f"{request.job.system_name} {request.job.model} {request.job.protocol}"
     if reason is None:
-        outcome.computed += 1
-        tell(f"{name}: {took:.0f} s")
+        report.computed += 1
+        log(f"{name}: {seconds:.0f} s")
     else:
-        outcome.failed[each.job.key] = reason
-        tell(f"{name} failed: {reason}")
+        report.failed[request.job.key] = reason
+        log(f"{name} failed: {reason}")
 
 
-def _in_turn(todo: list[Wanted], folder: Path, outcome: Outcome, bar: Any, tell: Any, seconds: float | None) -> None:
+def _run_serial(
+    pending: list[Request], folder: Path, report: QueueReport, bar: Any, log: Any, seconds: float | None
+) -> None:
     started = time.perf_counter()
-    for each in todo:
+    for each in pending:
         if seconds is not None and time.perf_counter() - started > seconds:
-            outcome.interrupted = True
+            report.interrupted = True
             return
-        began = time.perf_counter()
-        label = f"{each.job.system} {each.job.model}"
+        start = time.perf_counter()
+        label = f"{each.job.system_name} {each.job.model}"
         bar(label, 0)
-        reason = _guarded(each, folder, lambda done, line, label=label: bar(f"{label}: {line}", 0))
-        _note(each, reason, time.perf_counter() - began, outcome, tell)
+        reason = _try_complete(each, folder, lambda done, line, label=label: bar(f"{label}: {line}", 0))
+        _record(each, reason, time.perf_counter() - start, report, log)
         bar(label, 1)
 
 
-def _cost(wanted: Wanted) -> float:
-    """Roughly how long a cell takes, beside others."""
-    job = wanted.job
-    steps = job.amount.long_horizon / job.of.dt * job.of.substeps
+def _cost(request: Request) -> float:
+    """A rough estimate of the time of a job, relative to others."""
+    job = request.job
+    steps = job.sizes.long_horizon / job.system.dt * job.system.substeps
     return steps * (4.0 if job.model.endswith("robust") else 1.0) * (1.0 if job.trained else 0.01)
 
 
-def _in_processes(
-    todo: list[Wanted], folder: Path, outcome: Outcome, bar: Any, tell: Any, workers: int, seconds: float | None
+def _run_parallel(
+    pending: list[Request],
+    folder: Path,
+    report: QueueReport,
+    bar: Any,
+    log: Any,
+    workers: int,
+    seconds: float | None,
 ) -> None:
     started = time.perf_counter()
-    # Spawned, never forked: JAX has threads. One task a process would waste its imports; one process a worker does not.
+    # Spawned, not forked, because JAX is multithreaded. A process runs many jobs, so that it imports JAX once.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        waiting = sorted(todo, key=_cost, reverse=True)  # the longest first, so that none is left alone at the end
-        running: dict[Any, tuple[Wanted, float]] = {}
+        waiting = sorted(pending, key=_cost, reverse=True)  # longest first, so that the workers finish together
+        running: dict[Any, tuple[Request, float]] = {}
         try:
             while waiting or running:
-                late = seconds is not None and time.perf_counter() - started > seconds
-                if late and waiting:
-                    outcome.interrupted = True
+                if waiting and seconds is not None and time.perf_counter() - started > seconds:
+                    report.interrupted = True
                     waiting = []
                 while waiting and len(running) < workers:
                     each = waiting.pop(0)
-                    running[pool.submit(_guarded, each, folder)] = (each, time.perf_counter())
+                    running[pool.submit(_try_complete, each, folder)] = (each, time.perf_counter())
                 done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
                 for future in done:
-                    each, began = running.pop(future)
+                    each, start = running.pop(future)
                     error = future.exception()
                     reason = f"{type(error).__name__}: {error}" if error else future.result()
-                    _note(each, reason, time.perf_counter() - began, outcome, tell)
+                    _record(each, reason, time.perf_counter() - start, report, log)
                     bar(f"{len(running)} running", 1)
         except KeyboardInterrupt:
             for process in (pool._processes or {}).values():
@@ -190,8 +199,8 @@ def _in_processes(
 
 
 @contextlib.contextmanager
-def _bar(total: int, show: bool) -> Iterator[Callable[[str, int], None]]:
-    """`bar(text, advance)`: an overall progress bar, or nothing."""
+def _progress_bar(total: int, show: bool) -> Iterator[Callable[[str, int], None]]:
+    """`bar(text, advance)`, which updates a progress bar; it does nothing unless `show`."""
     if not show:
         yield lambda text, advance: None
         return

@@ -1,4 +1,4 @@
-"""From cells to rows: what each model of a system comes to over its seeds, and paired differences with intervals."""
+"""Rows of tables from the results of jobs: statistics over seeds, and paired differences with intervals."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,149 +6,153 @@ from typing import Any
 
 import numpy as np
 
-from twinfold.report import number
+from twinfold.report import format_number
 from twinfold_studies.bench.contenders import CONTENDERS
 from twinfold_studies.bench.job import Job
 from twinfold_studies.bench.paper import paper_mae
 from twinfold_studies.bench.problems import HORIZONS
-from twinfold_studies.bench.store import Cell, Store
+from twinfold_studies.bench.store import JobResult, Store
 
 RESAMPLES = 10_000
 METRICS = ("mae", "mse", "rmse", "dtw", "relative_violation_mean", "relative_violation_max", "valid_time", "failed")
 
 
-def _named(cell: Cell, horizon: str) -> dict[str, Any]:
-    """Whose row it is."""
-    job = cell.job
-    return {"system": job.system, "model": job.model, "protocol": job.protocol, "horizon": horizon}
+def _labels(result: JobResult, horizon: str) -> dict[str, Any]:
+    job = result.job
+    return {"system": job.system_name, "model": job.model, "protocol": job.protocol, "horizon": horizon}
 
 
-def _counted(cell: Cell, horizon: str) -> dict[str, int]:
-    return {"seeds": len(cell.seeds), "failures": int(cell.by_seed(horizon, "failed").sum())}
+def _counts(result: JobResult, horizon: str) -> dict[str, int]:
+    return {"seeds": len(result.seeds), "failures": int(result.by_seed(horizon, "failed").sum())}
 
 
-def summary_row(cell: Cell, horizon: str, floor: float) -> dict[str, Any]:
+def summary_row(result: JobResult, horizon: str, floor: float) -> dict[str, Any]:
     """One row of summary.csv."""
-    mae = cell.by_seed(horizon, "mae")
-    job = cell.job
-    with np.errstate(invalid="ignore"):  # an infinite seed: the mean is infinite, the spread not defined
+    mae = result.by_seed(horizon, "mae")
+    job = result.job
+    with np.errstate(invalid="ignore"):  # with an infinite value the standard deviation is undefined
         spread = float(np.std(mae))
     return {
-        **_named(cell, horizon),
-        **_counted(cell, horizon),
-        "parameters": cell.facts.get("parameters", 0),
+        **_labels(result, horizon),
+        **_counts(result, horizon),
+        "parameters": result.facts.get("parameters", 0),
         "mae_mean": float(np.mean(mae)),
         "mae_std": spread,
         "mae_median": float(np.median(mae)),
         "floor_mae": floor,
-        "dtw_mean": float(np.mean(cell.by_seed(horizon, "dtw"))),
-        "violation_mean": float(np.mean(cell.by_seed(horizon, "relative_violation_mean"))),
-        "violation_max": float(np.max(cell.by_seed(horizon, "relative_violation_max"))),
-        "train_s": cell.facts.get("train_s", 0.0),
-        "infer_s": cell.facts["infer_s"][horizon],
-        "paper_mae": paper_mae(job.system, job.model) or math.nan,
+        "dtw_mean": float(np.mean(result.by_seed(horizon, "dtw"))),
+        "violation_mean": float(np.mean(result.by_seed(horizon, "relative_violation_mean"))),
+        "violation_max": float(np.max(result.by_seed(horizon, "relative_violation_max"))),
+        "train_s": result.facts.get("train_s", 0.0),
+        "infer_s": result.facts["infer_s"][horizon],
+        "paper_mae": paper_mae(job.system_name, job.model) or math.nan,
     }
 
 
-def spread_row(cell: Cell, horizon: str, varied: dict[str, Any]) -> dict[str, Any]:
-    """A row for a cell of an experiment that varies something: the mean error with its interval over seeds."""
-    mae = cell.by_seed(horizon, "mae")
+def spread_row(result: JobResult, horizon: str, varied: dict[str, Any]) -> dict[str, Any]:
+    """A row of an experiment that varies a setting: the mean error with its interval over seeds."""
+    mae = result.by_seed(horizon, "mae")
     low, high = interval(mae)
     return {
-        **_named(cell, horizon),
+        **_labels(result, horizon),
         **varied,
-        **_counted(cell, horizon),
+        **_counts(result, horizon),
         "mae_mean": float(mae.mean()),
         "mae_low": low,
         "mae_high": high,
         "mae_median": float(np.median(mae)),
-        "mse_mean": float(cell.by_seed(horizon, "mse").mean()),
-        "violation_max": float(cell.by_seed(horizon, "relative_violation_max").max()),
+        "mse_mean": float(result.by_seed(horizon, "mse").mean()),
+        "violation_max": float(result.by_seed(horizon, "relative_violation_max").max()),
     }
 
 
-def computed(labelled: Iterable[tuple[Any, Job]], store: Store, seeds: int) -> Iterator[tuple[Any, Job, Cell]]:
-    """The jobs that have a cell, with as many of the seeds as there are."""
+def available(labelled: Iterable[tuple[Any, Job]], store: Store, seeds: int) -> Iterator[tuple[Any, Job, JobResult]]:
+    """The jobs that have a result, with at most this many seeds."""
     for label, job in labelled:
-        cell = store.cell(job, seeds, fewer=True)
-        if cell is not None:
-            yield label, job, cell
+        result = store.result(job, seeds, allow_fewer=True)
+        if result is not None:
+            yield label, job, result
 
 
-def lowest(rows: Sequence[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> str:
-    """For each system the row with the lowest mean MAE, in words."""
+def lowest_mae(rows: Sequence[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> str:
+    """The row with the lowest mean MAE of each system, as text."""
     best = [
         min((r for r in rows if r["system"] == system), key=lambda r: r["mae_mean"])
         for system in dict.fromkeys(r["system"] for r in rows)
     ]
-    return ", ".join(f"{r['system']}: {name(r)} {number(r['mae_mean'])}" for r in best)
+    return ", ".join(f"{r['system']}: {name(r)} {format_number(r['mae_mean'])}" for r in best)
 
 
-def summary(jobs: Iterable[Job], store: Store, seeds: int) -> list[dict[str, Any]]:
-    """Rows of all cells that are finished, both horizons."""
+def summary_rows(jobs: Iterable[Job], store: Store, seeds: int) -> list[dict[str, Any]]:
+    """Rows of all available results, for both horizons."""
     return [
-        summary_row(cell, horizon, floor_mae(job, store, horizon))
-        for _, job, cell in computed(((None, job) for job in jobs), store, seeds)
+        summary_row(result, horizon, floor_mae(job, store, horizon))
+        for _, job, result in available(((None, job) for job in jobs), store, seeds)
         for horizon in HORIZONS
     ]
 
 
 def floor_job(job: Job) -> Job:
-    """The exact field under the integrator and projection of a job's model."""
+    """The job with the true field under the same integrator and projection."""
     kind = job.model if job.model.startswith(("pnode", "phrpinn")) else "hrpinn"
-    return Job(job.system, kind.replace("pnode", "phrpinn"), "best", floor=True, quick=job.quick)
+    return Job(job.system_name, kind.replace("pnode", "phrpinn"), "best", floor=True, quick=job.quick)
 
 
 def floor_mae(job: Job, store: Store, horizon: str) -> float:
-    """The error of the floor; NaN where it has not been measured or the model does not integrate."""
-    cell = store.cell(floor_job(job), 1)
-    return math.nan if cell is None or job.model in ("pinn", "constant") else float(cell.by_seed(horizon, "mae").mean())
+    """The MAE of the floor; NaN if it is not available or the model is not integrated."""
+    result = store.result(floor_job(job), 1)
+    if result is None or job.model in ("pinn", "constant"):
+        return math.nan
+    return float(result.by_seed(horizon, "mae").mean())
 
 
 def metric_lines(jobs: Iterable[Job], store: Store, seeds: int) -> Iterable[dict[str, Any]]:
-    """One line for each cell, horizon, seed and trajectory."""
-    for _, job, cell in computed(((None, job) for job in jobs), store, seeds):
+    """One line for each job, horizon, seed and trajectory."""
+    for _, job, result in available(((None, job) for job in jobs), store, seeds):
         for horizon in HORIZONS:
-            values = cell.metrics[horizon]
-            for i, seed in enumerate(cell.seeds):
+            values = result.metrics[horizon]
+            for i, seed in enumerate(result.seeds):
                 for run in range(values["mae"].shape[1]):
                     line = {"cell": job.key, "horizon": horizon, "seed": seed, "run": run}
-                    warped = values["dtw"]
-                    found = {name: values[name][i, run].item() for name in METRICS if name != "dtw"}
-                    found["dtw"] = warped[i, run].item() if run < warped.shape[1] else math.nan
-                    yield line | {name: _short(value) for name, value in found.items()}
+                    metrics = {name: values[name][i, run].item() for name in METRICS if name != "dtw"}
+                    has_dtw = run < values["dtw"].shape[1]
+                    metrics["dtw"] = values["dtw"][i, run].item() if has_dtw else math.nan
+                    yield line | {name: _rounded(value) for name, value in metrics.items()}
 
 
-def _short(value: float | bool) -> float | bool:
+def _rounded(value: float | bool) -> float | bool:
     return value if isinstance(value, bool) or not math.isfinite(value) else float(f"{value:.4g}")
 
 
 def interval(values: np.ndarray, seed: int = 0) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the mean over seeds."""
+    """The 95 % bootstrap interval of the mean."""
     if len(values) < 2 or not np.isfinite(values).all():
         return math.nan, math.nan
-    chosen = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
-    low, high = np.quantile(values[chosen].mean(1), [0.025, 0.975])
+    samples = np.random.default_rng(seed).integers(0, len(values), (RESAMPLES, len(values)))
+    low, high = np.quantile(values[samples].mean(1), [0.025, 0.975])
     return float(low), float(high)
 
 
-def paired(jobs: Sequence[Job], store: Store, seeds: int, reference: str = "phrpinn_robust") -> list[dict[str, Any]]:
-    """MAE of each model minus that of the reference, seed by seed: mean, interval, and how often it is lower.
+def paired_rows(
+    jobs: Sequence[Job], store: Store, seeds: int, reference: str = "phrpinn_robust"
+) -> list[dict[str, Any]]:
+    """MAE of each model minus that of the reference, by seed: mean, interval, and number of seeds where it is positive.
 
-    A seed draws weights and data order; both models see the same data. A model without seeds is compared with each.
+    A seed determines weights and order of the data; both models are trained on the same data. A model without seeds is
+    compared with every seed of the reference.
     """
     rows = []
-    for system, protocol in dict.fromkeys((job.system, job.protocol) for job in jobs):
-        group = [job for job in jobs if (job.system, job.protocol) == (system, protocol)]
-        base = next((store.cell(job, seeds, fewer=True) for job in group if job.model == reference), None)
+    for system, protocol in dict.fromkeys((job.system_name, job.protocol) for job in jobs):
+        group = [job for job in jobs if (job.system_name, job.protocol) == (system, protocol)]
+        base = next((store.result(job, seeds, allow_fewer=True) for job in group if job.model == reference), None)
         if base is None:
             continue
         for job in group:
-            cell = store.cell(job, seeds, fewer=True)
-            if cell is None or job.model == reference:
+            result = store.result(job, seeds, allow_fewer=True)
+            if result is None or job.model == reference:
                 continue
             for horizon in HORIZONS:
-                difference = seed_by_seed(cell, base, horizon)
+                difference = paired_difference(result, base, horizon)
                 low, high = interval(difference)
                 rows.append(
                     {
@@ -168,9 +172,9 @@ def paired(jobs: Sequence[Job], store: Store, seeds: int, reference: str = "phrp
     return rows
 
 
-def seed_by_seed(cell: Cell, base: Cell, horizon: str) -> np.ndarray:
-    """MAE of a cell minus that of another, over the seeds that both have; one without seeds stands beside each."""
-    theirs, ours = cell.by_seed(horizon, "mae"), base.by_seed(horizon, "mae")
+def paired_difference(result: JobResult, base: JobResult, horizon: str) -> np.ndarray:
+    """MAE minus that of the base, over the seeds that both have; a result without seeds is paired with each."""
+    theirs, ours = result.by_seed(horizon, "mae"), base.by_seed(horizon, "mae")
     count = max(len(theirs), len(ours)) if 1 in (len(theirs), len(ours)) else min(len(theirs), len(ours))
     with np.errstate(invalid="ignore"):
         return np.resize(theirs, count) - np.resize(ours, count)
@@ -185,5 +189,5 @@ def _verdict(low: float, high: float) -> str:
 
 
 def title(model: str) -> str:
-    """How a model is called in tables."""
+    """The name of a model in tables."""
     return CONTENDERS[model].title

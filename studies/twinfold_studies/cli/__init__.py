@@ -1,10 +1,10 @@
-"""Commands that the studies add to `twinfold`: demo, systems, bench, data."""
+"""Commands that the studies add to `twinfold`: systems, demo, bench, data."""
 
 import typer
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Entry point `twinfold.commands`."""
+    """Add the commands to the application; the entry point in the group `twinfold.commands`."""
     from twinfold_studies.cli import bench, data
 
     app.add_typer(bench.app)

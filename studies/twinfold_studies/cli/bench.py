@@ -1,4 +1,4 @@
-"""Commands of the benchmarks: the systems, the demonstration, the experiments."""
+"""The commands `twinfold systems`, `demo` and `bench`."""
 
 import shlex
 import sys
@@ -23,11 +23,10 @@ def _known_system(name: str) -> str:
 
 @app.command(rich_help_panel=PANEL)
 def systems() -> None:
-    """List the benchmark systems: what is known of each, its equations and its invariants."""
+    """List the benchmark systems: equations, known physics and invariants."""
     from rich.console import Console
 
-    from twinfold_studies.bench.describe import describe
-    from twinfold_studies.systems.registry import SYSTEMS
+    from twinfold_studies.systems.registry import SYSTEMS, describe
 
     console = Console(highlight=False)
     for name in SYSTEMS:
@@ -40,32 +39,32 @@ def systems() -> None:
 @app.command(rich_help_panel=PANEL)
 def demo(
     system: Annotated[
-        str, typer.Option(callback=_known_system, help="Which system; see `twinfold systems`.")
+        str, typer.Option(callback=_known_system, help="The system; see `twinfold systems`.")
     ] = "two_body",
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="Fits of each model, side by side; 3 when left out, 1 with --quick."),
+        typer.Option(min=1, help="Fits of each model; default: 3, or 1 with --quick."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; runs/demo-SYSTEM when left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/demo-SYSTEM.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="One seed and few epochs.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Start over in a folder that holds another run.")] = False,
 ) -> None:
     """Fit NODE, HRPINN and PHRPINN (fast, robust) to one system, compare them, and write a report.
 
-    A run that was stopped goes on where it was when the same command is given again.
+    The same command resumes an interrupted run.
     """
     from rich.console import Console
 
-    from twinfold._core import enable_x64
-    from twinfold.io import OtherConfiguration
+    from twinfold import enable_x64
+    from twinfold.io import ConfigurationMismatch
     from twinfold_studies.bench.demo import Settings, run_demo
-    from twinfold_studies.bench.display import show
-    from twinfold_studies.bench.report import write_report
+    from twinfold_studies.bench.demo_display import show
+    from twinfold_studies.bench.demo_report import write_report
 
     enable_x64()
     console = Console(highlight=False)
-    few, epochs = (1, (0, 20, 10)) if quick else (3, None)
-    settings = Settings(system=system, seeds=seeds or few, epochs=epochs)
+    default_seeds, epochs = (1, (0, 20, 10)) if quick else (3, None)
+    settings = Settings(system=system, seeds=seeds or default_seeds, epochs=epochs)
     folder = Path("runs") / f"demo-{system}{'-quick' if quick else ''}" if out is None else out
     try:
         results = run_demo(
@@ -73,27 +72,27 @@ def demo(
             folder,
             command=shlex.join(["twinfold", *sys.argv[1:]]),
             force=force,
-            tell=lambda line: console.print(line, markup=False),
+            log=lambda line: console.print(line, markup=False),
         )
         page = write_report(results, folder)
-    except (OtherConfiguration, ImportError) as error:
+    except (ConfigurationMismatch, ImportError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
-        typer.echo(f"Interrupted. What is finished is in {folder}; the same command goes on from there.", err=True)
+        typer.echo(f"Interrupted. Finished results are in {folder}; the same command resumes the run.", err=True)
         raise typer.Exit(130) from None
     show(results, console)
     console.print(f"\nReport: [bold]{page}[/]", soft_wrap=True)
     if results.interrupted:
-        console.print("Interrupted: the same command goes on from here.")
+        console.print("Interrupted: the same command resumes the run.")
         raise typer.Exit(130)
     if not results.outcomes:
         raise typer.Exit(1)
 
 
-def _names(typed: str, check: Callable[[str], object]) -> tuple[str, ...]:
-    """A list of names separated by commas, each known to `check`."""
-    names = tuple(name.strip() for name in typed.split(",") if name.strip())
+def _names(text: str, check: Callable[[str], object]) -> tuple[str, ...]:
+    """The names in a list separated by commas; `check` raises `ValueError` for an unknown one."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         try:
             check(name)
@@ -102,44 +101,47 @@ def _names(typed: str, check: Callable[[str], object]) -> tuple[str, ...]:
     return names
 
 
-def _one_of(known: list[str], what: str) -> Callable[[str], None]:
+def _one_of(known: list[str], kind: str) -> Callable[[str], None]:
     def check(name: str) -> None:
         if name not in known:
             from twinfold.io import unknown_name
 
-            raise ValueError(f"there is no {what} {unknown_name(name, dict.fromkeys(known))}")
+            raise ValueError(f"there is no {kind} {unknown_name(name, dict.fromkeys(known))}")
 
     return check
 
 
 @app.command(rich_help_panel=PANEL)
 def bench(
-    name: Annotated[str, typer.Argument(help="An experiment; `list` shows them, `all` runs them one after the other.")],
-    systems: Annotated[str, typer.Option(help="Systems, separated by commas; all when left out.")] = "",
-    models: Annotated[str, typer.Option(help="Models, separated by commas; all when left out.")] = "",
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds of each model; the experiment's own number.")] = None,
-    protocol: Annotated[str, typer.Option(help="Protocols, separated by commas: `paper`, `best`; see battery.")] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="A first look, within three minutes.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder; all experiments in it share their finished cells.")] = Path(
+    name: Annotated[str, typer.Argument(help="An experiment; `list` shows them, `all` runs all.")],
+    systems: Annotated[str, typer.Option(help="Systems, separated by commas; default: all.")] = "",
+    models: Annotated[str, typer.Option(help="Models, separated by commas; default: all.")] = "",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds of each model; default: depends on the experiment.")
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="Protocols, separated by commas: `paper`, `best`.")] = "",
+    quick: Annotated[bool, typer.Option("--quick", help="A small version that takes less than three minutes.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder; its experiments share their finished results.")] = Path(
         "runs/bench"
     ),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on in a folder that holds this run already.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Cells computed at a time, each in a process.")] = 1,
-    minutes: Annotated[float | None, typer.Option(help="Begin no further cell after so many minutes.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    minutes: Annotated[float | None, typer.Option(help="Start no further job after this many minutes.")] = None,
     measured: Annotated[
-        str, typer.Option("--data", help="Folder of measurements (battery); found by TWINFOLD_DATA when left out.")
+        str, typer.Option("--data", help="Folder of measurements (battery); default: TWINFOLD_DATA.")
     ] = "",
 ) -> None:
-    """Run an experiment of the paper, or one that it only wishes for, and write its tables, figures and report.
+    """Run an experiment of the paper, or one that it proposes, and write its tables, figures and report.
 
-    A run that was stopped, or killed, goes on with --resume; finished cells are never computed again.
+    --resume continues an interrupted or killed run; finished results are not computed again.
     """
     from rich.console import Console
 
-    from twinfold._core import enable_x64
-    from twinfold.io import OtherConfiguration
-    from twinfold_studies.bench.experiment import Options, run_experiment
+    from twinfold import enable_x64
+    from twinfold.io import ConfigurationMismatch
+    from twinfold_studies.bench.experiment import Options
     from twinfold_studies.bench.problems import problem
+    from twinfold_studies.bench.runner import run_experiment
     from twinfold_studies.experiments.registry import EXPERIMENTS, experiment
 
     console = Console(highlight=False)
@@ -169,16 +171,16 @@ def bench(
                 resume=resume,
                 workers=workers,
                 seconds=None if minutes is None else 60 * minutes,
-                tell=lambda line: console.print(line, markup=False),
+                log=lambda line: console.print(line, markup=False),
                 show=console.is_terminal,
             )
-        except (OtherConfiguration, ImportError) as error:
+        except (ConfigurationMismatch, ImportError) as error:
             typer.echo(str(error), err=True)
             raise typer.Exit(2) from None
-        console.print(f"{each}: {outcome.computed} cells computed, {len(outcome.failed)} failed", markup=False)
+        console.print(f"{each}: {outcome.computed} jobs computed, {len(outcome.failed)} failed", markup=False)
         console.print(f"Report: [bold]{page}[/]", soft_wrap=True)
         stopped = stopped or outcome.interrupted
         if outcome.interrupted:
-            console.print("Not finished: the same command with --resume goes on from here.")
+            console.print("Not finished: the same command with --resume continues.")
             break
     raise typer.Exit(130 if stopped else 0)

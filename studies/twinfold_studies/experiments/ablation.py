@@ -1,98 +1,98 @@
-"""How a constraint should be enforced: not at all, softly (how strongly?), in training only, fast, or robustly."""
+"""Ways to enforce a constraint: none, soft penalties, augmented Lagrangian, fast and robust projection."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from twinfold.report import number
+from twinfold.report import format_number
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold_studies.bench.figures import dots
 from twinfold_studies.bench.job import Job
 from twinfold_studies.bench.problems import HORIZONS, problem
-from twinfold_studies.bench.queue import Wanted
+from twinfold_studies.bench.queue import Request
 from twinfold_studies.bench.store import Store
-from twinfold_studies.bench.tables import computed, interval, lowest, seed_by_seed, summary_row
-from twinfold_studies.systems.registry import SYSTEMS
+from twinfold_studies.bench.tables import available, interval, lowest_mae, paired_difference, summary_row
+from twinfold_studies.systems import SYSTEMS
 
 WEIGHTS = (0.01, 1.0, 100.0)
 KINDS = ("unconstrained", *(f"soft {weight:g}" for weight in WEIGHTS), "ALM", "fast", "robust")
 
 
-def job_of(system: str, kind: str, protocol: str, quick: bool) -> Job:
-    """The cell of one way of enforcing."""
+def enforcing_job(system: str, kind: str, protocol: str, quick: bool) -> Job:
+    """The job of one way to enforce the constraint."""
     if kind.startswith("soft"):
         weight = float(kind.split()[1])
-        # The weight of the comparison's own soft model: the same cell.
+        # With weight 1 it is the soft model of the comparison: the same job.
         return Job(system, "hrpinn_soft", protocol, soft=None if weight == 1.0 else weight, quick=quick)
     model = {"unconstrained": "hrpinn", "ALM": "alm", "fast": "phrpinn_fast", "robust": "phrpinn_robust"}[kind]
     return Job(system, model, protocol, quick=quick)
 
 
 def jobs(options: Options) -> list[tuple[str, Job]]:
-    """All cells, with what they stand for."""
+    """All jobs, labelled with the way of enforcing."""
     return [
-        (kind, job_of(system, kind, protocol, options.quick))
+        (kind, enforcing_job(system, kind, protocol, options.quick))
         for protocol in options.protocols
         for system in options.systems
         for kind in KINDS
     ]
 
 
-def wanted(options: Options) -> list[Wanted]:
-    return [Wanted(job, options.seeds) for _, job in jobs(options)]
+def requests(options: Options) -> list[Request]:
+    return [Request(job, options.seeds) for _, job in jobs(options)]
 
 
-def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
+def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
     """A row for each system, protocol, horizon and way of enforcing."""
-    del tell
+    del log
     rows: list[dict[str, Any]] = []
     panels: dict[str, dict[str, np.ndarray]] = {}
-    for kind, job, cell in computed(jobs(options), store, options.seeds):
-        free = job_of(job.system, "unconstrained", job.protocol, options.quick)
-        base = store.cell(free, options.seeds, fewer=True)
+    for kind, job, result in available(jobs(options), store, options.seeds):
+        free = enforcing_job(job.system_name, "unconstrained", job.protocol, options.quick)
+        base = store.result(free, options.seeds, allow_fewer=True)
         for horizon in HORIZONS:
-            row = summary_row(cell, horizon, np.nan)
-            low, high = (np.nan, np.nan) if base is None else interval(seed_by_seed(base, cell, horizon))
+            row = summary_row(result, horizon, np.nan)
+            low, high = (np.nan, np.nan) if base is None else interval(paired_difference(base, result, horizon))
             rows.append(
-                {"system": job.system, "protocol": job.protocol, "horizon": horizon, "enforced": kind}
+                {"system": job.system_name, "protocol": job.protocol, "horizon": horizon, "enforced": kind}
                 | {name: row[name] for name in ("seeds", "failures", "mae_mean", "mae_std", "mae_median")}
                 | {"gain_low": low, "gain_high": high, "violation_max": row["violation_max"], "train_s": row["train_s"]}
             )
         if job.protocol == options.protocols[-1]:
-            panels.setdefault(problem(job.system).title, {})[kind] = cell.by_seed("train", "mae")
+            panels.setdefault(problem(job.system_name).title, {})[kind] = result.by_seed("train", "mae")
     table = Table(
         "summary",
-        "Ways of enforcing",
+        "Ways to enforce a constraint",
         rows,
         caption="gain_low to gain_high: 95 % interval over seeds of the unconstrained model's MAE minus this one's.",
     )
     pictures = [
         Picture(
             "mae",
-            "MAE at the training horizon by how the constraint is enforced",
+            "MAE at the training horizon by way of enforcing",
             "A dot for each seed, a bar at the median.",
             lambda: dots(panels, "MAE, training horizon"),
         )
     ]
-    return Findings(words(rows), [table], pictures if panels else [])
+    return Findings(summarise(rows), [table], pictures if panels else [])
 
 
-def words(rows: list[dict[str, Any]]) -> list[str]:
-    """Which way is the most accurate on each system, and what a soft constraint holds."""
-    said = []
+def summarise(rows: list[dict[str, Any]]) -> list[str]:
+    """The most accurate way on each system, and the largest violation of each way."""
+    sentences = []
     for protocol, horizon in dict.fromkeys((r["protocol"], r["horizon"]) for r in rows):
         here = [r for r in rows if (r["protocol"], r["horizon"]) == (protocol, horizon)]
-        listed = lowest(here, lambda r: r["enforced"])
-        said.append(f"Protocol {protocol}, {horizon} horizon, lowest mean MAE. {listed}.")
-    held = {
+        listed = lowest_mae(here, lambda r: r["enforced"])
+        sentences.append(f"Protocol {protocol}, {horizon} horizon, lowest mean MAE. {listed}.")
+    largest = {
         kind: max((r["violation_max"] for r in rows if r["enforced"] == kind), default=np.nan)
         for kind in dict.fromkeys(r["enforced"] for r in rows)
     }
-    if held:
-        listed = ", ".join(f"{kind} {number(value)}" for kind, value in held.items())
-        said.append(f"Largest relative violation of all: {listed}.")
-    return said
+    if largest:
+        listed = ", ".join(f"{kind} {format_number(value)}" for kind, value in largest.items())
+        sentences.append(f"Largest relative violation over all systems: {listed}.")
+    return sentences
 
 
 ABLATION = Experiment(
@@ -101,6 +101,6 @@ ABLATION = Experiment(
     "Unconstrained, soft at three weights, augmented Lagrangian, fast and robust projection on all six systems.",
     full=Options(tuple(SYSTEMS), seeds=25, protocols=("best",)),
     quick=Options(("mass_spring",), seeds=1, protocols=("best",)),
-    wanted=wanted,
-    find=find,
+    requests=requests,
+    analyse=analyse,
 )

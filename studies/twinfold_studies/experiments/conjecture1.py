@@ -1,4 +1,4 @@
-"""Conjecture 1: projection makes training converge better. The losses, and the mechanism that is said to cause them."""
+"""Conjecture 1, projection improves the convergence of training: final losses, and the proposed mechanism."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,23 +9,23 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from twinfold.numerics import RK4, Cell, Newton, NoProjection, rollout
-from twinfold.report import number
+from twinfold.report import format_number
 from twinfold.systems import System
+from twinfold_studies.bench.cache import cached, record_skips
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold_studies.bench.figures import curves, dots
-from twinfold_studies.bench.job import Job, prepared, restored
-from twinfold_studies.bench.kept import kept, unless_left
+from twinfold_studies.bench.job import Job, restored_fit, training_problem
 from twinfold_studies.bench.paper import CONJECTURE1 as PAPER
 from twinfold_studies.bench.problems import problem
-from twinfold_studies.bench.queue import Wanted
+from twinfold_studies.bench.queue import Request
 from twinfold_studies.bench.store import Store
-from twinfold_studies.bench.tables import computed, title
-from twinfold_studies.systems.registry import SYSTEMS
+from twinfold_studies.bench.tables import available, title
+from twinfold_studies.systems import SYSTEMS
 
 MODELS = ("phrpinn_robust", "pnode_robust", "pinn")
-NEAR = 10.0  # converged: a final loss within this factor of the lowest of all seeds of the model
+CONVERGED = 10.0  # a seed has converged if its final loss is within this factor of the lowest loss of its model
 STEPS = (0.4, 0.2, 0.1, 0.05, 0.025)
-SPAN = 4.0  # units of time over which products of step Jacobians are taken
+SPAN = 4.0  # time over which step Jacobians are multiplied
 
 
 def jobs(options: Options) -> list[Job]:
@@ -37,59 +37,59 @@ def jobs(options: Options) -> list[Job]:
     ]
 
 
-def wanted(options: Options) -> list[Wanted]:
-    return [Wanted(job, options.seeds) for job in jobs(options)]
+def requests(options: Options) -> list[Request]:
+    return [Request(job, options.seeds) for job in jobs(options)]
 
 
-def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
+def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
     """Final losses, singular values of steps and their products, spectra of the Gauss-Newton Hessian."""
     losses, spectra = [], []
     panels: dict[str, dict[str, np.ndarray]] = {}
-    for _, job, cell in computed(((None, job) for job in jobs(options)), store, options.seeds):
-        losses.append(_loss_row(job, cell.losses))
-        panels.setdefault(f"{problem(job.system).title}, {job.protocol}", {})[title(job.model)] = cell.losses
-        with unless_left(store):
-            tell(f"conjecture1: Gauss-Newton Hessian of {job.system} {job.model} {job.protocol}")
-            found = kept(store, f"hessian-{job.key}", [], lambda job=job: spectrum(job, store))
-            spectra.append({"system": job.system, "model": job.model, "protocol": job.protocol} | found)
+    for _, job, result in available(((None, job) for job in jobs(options)), store, options.seeds):
+        losses.append(_loss_row(job, result.losses))
+        panels.setdefault(f"{problem(job.system_name).title}, {job.protocol}", {})[title(job.model)] = result.losses
+        with record_skips(store):
+            log(f"conjecture1: Gauss-Newton Hessian of {job.system_name} {job.model} {job.protocol}")
+            spectrum = cached(store, f"hessian-{job.key}", [], lambda job=job: hessian_spectrum(job, store))
+            spectra.append({"system": job.system_name, "model": job.model, "protocol": job.protocol} | spectrum)
     values = []
     for name in options.systems:
-        values += kept(store, f"singular-{name}", [STEPS, SPAN], lambda name=name: singular_values(problem(name)))
+        values += cached(store, f"singular-{name}", [STEPS, SPAN], lambda name=name: singular_values(problem(name)))
     tables = [
         Table(
             "losses",
             "Final training loss",
             losses,
-            caption=f"converged: the share of seeds whose final loss is within {NEAR:g} times the lowest. Losses "
-            "of one protocol are in the same units; the paper's are in its own.",
+            caption=f"converged: the share of seeds whose final loss is within {CONVERGED:g} times the lowest. Losses "
+            "of one protocol have the same scale; the scale of the paper's losses is not known.",
         ),
         Table(
             "hessian",
-            "Gauss-Newton Hessian at the first seed's solution",
+            "Gauss-Newton Hessian at the solution of the first seed",
             [{k: v for k, v in row.items() if k != "eigenvalues"} for row in spectra],
-            caption="Eigenvalues below 1e-14 of the largest count as zero: directions that the data do not determine.",
+            caption="Eigenvalues below 1e-14 of the largest count as zero: the data do not determine their directions.",
         ),
         Table(
             "singular",
             "Singular values of the step Jacobian, and of its product over the span",
             values,
-            caption=f"Exact field, RK4, {SPAN:g} units of time. A projected step has a singular value of zero for each "
-            "constraint; smallest is the smallest of the others.",
+            caption=f"True field, RK4, {SPAN:g} units of time. A projected step has one zero singular value per "
+            "constraint; `smallest` is the smallest of the others.",
         ),
     ]
     pictures = [Picture("losses", "Final training loss of every seed", "", lambda: dots(panels, "final training loss"))]
     if spectra:
         pictures.append(Picture("hessian", "Spectrum of the Gauss-Newton Hessian", "", lambda: _spectra(spectra)))
-    return Findings(words(losses, spectra, values), tables, pictures if losses else [])
+    return Findings(summarise(losses, spectra, values), tables, pictures if losses else [])
 
 
 def _loss_row(job: Job, losses: np.ndarray) -> dict[str, Any]:
     finite = losses[np.isfinite(losses)]
-    place = {"phrpinn_robust": 0, "pnode_robust": 1, "pinn": 2}.get(job.model)
-    paper = PAPER.get(job.system, (None, None, None))[place] if place is not None else None
+    column = {"phrpinn_robust": 0, "pnode_robust": 1, "pinn": 2}.get(job.model)
+    paper = PAPER.get(job.system_name, (None, None, None))[column] if column is not None else None
     lowest = finite.min() if len(finite) else np.nan
     return {
-        "system": job.system,
+        "system": job.system_name,
         "model": job.model,
         "protocol": job.protocol,
         "seeds": len(losses),
@@ -97,25 +97,23 @@ def _loss_row(job: Job, losses: np.ndarray) -> dict[str, Any]:
         "loss_std": float(losses.std()),
         "loss_median": float(np.median(losses)),
         "loss_lowest": float(lowest),
-        "converged": float(np.mean(losses <= NEAR * lowest)),
+        "converged": float(np.mean(losses <= CONVERGED * lowest)),
         "paper_mean": np.nan if paper is None else paper,
     }
 
 
-def spectrum(job: Job, store: Store) -> dict[str, Any]:
-    """Eigenvalues of J'J at the solution of the first seed, on all training data."""
+def hessian_spectrum(job: Job, store: Store) -> dict[str, Any]:
+    """Eigenvalues of J'J at the solution of the first seed, over all training data."""
     data = job.data(store.folder)
     stored = store.load(job, "fit", 1)
     assert stored is not None
-    fitted = restored(job, data, *stored)
-    whole, _ = prepared(job, data)
+    fitted = restored_fit(job, data, *stored)
+    last_problem, _ = training_problem(job, data)
     v, unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], fitted.params))
 
     @jax.jit
     def gramian(v: jax.Array) -> jax.Array:
-        _, jacobian, _ = whole.objective.residuals_and_jacobian(
-            lambda v: whole.estimate(unravel(v)), v, whole.batch, whole.windows
-        )
+        _, jacobian, _ = last_problem.residuals_and_jacobian(unravel(v))
         return jacobian.T @ jacobian
 
     values = np.linalg.eigvalsh(np.asarray(gramian(v)))[::-1]
@@ -131,38 +129,38 @@ def spectrum(job: Job, store: Store) -> dict[str, Any]:
 
 
 def singular_values(system: System) -> list[dict[str, Any]]:
-    """Of one step (largest, and smallest that is not zero by construction) and of their product, against dt."""
+    """Singular values of the step Jacobians and of their product, largest and smallest nonzero, against dt."""
     x0, rows = system.draw(jax.random.key(3), 1)[0], []
     level = system.constraint.level(0.0, x0, {})
     free = x0.shape[0] - level.shape[0]
     for projected in (False, True):
         cell = Cell(system.truth, None, RK4(), system.constraint, Newton() if projected else NoProjection())
-        kept_values = free if projected else x0.shape[0]
+        nonzero = free if projected else x0.shape[0]
         for dt in STEPS:
             ts = dt * jnp.arange(round(SPAN / dt) + 1)
 
             @jax.jit
-            def along(ts: jax.Array, cell: Cell = cell, dt: float = dt) -> tuple[jax.Array, jax.Array]:
+            def values(ts: jax.Array, cell: Cell = cell, dt: float = dt) -> tuple[jax.Array, jax.Array]:
                 xs = rollout(cell, x0, ts, throw=False).xs
 
                 def jacobian(t: jax.Array, x: jax.Array) -> jax.Array:
-                    return jax.jacfwd(lambda x: cell.step(t, jnp.array(dt), x, lambda _: None, {}, level).x)(x)
+                    return jax.jacfwd(lambda x: cell.step(t, jnp.array(dt), x, None, None, {}, level).x)(x)
 
-                each = jax.vmap(jacobian)(ts[:-1], xs[:-1])
-                product = jax.lax.fori_loop(0, each.shape[0], lambda i, m: each[i] @ m, jnp.eye(x0.shape[0]))
-                return jnp.linalg.svd(each, compute_uv=False), jnp.linalg.svd(product, compute_uv=False)
+                steps = jax.vmap(jacobian)(ts[:-1], xs[:-1])
+                product = jax.lax.fori_loop(0, steps.shape[0], lambda i, m: steps[i] @ m, jnp.eye(x0.shape[0]))
+                return jnp.linalg.svd(steps, compute_uv=False), jnp.linalg.svd(product, compute_uv=False)
 
-            single, whole = (np.asarray(value) for value in along(ts))
+            single, product = (np.asarray(value) for value in values(ts))
             rows.append(
                 {
                     "system": system.name,
                     "projected": projected,
                     "dt": dt,
                     "step_largest": float(single.max()),
-                    "step_smallest": float(single[:, :kept_values].min()),
-                    "product_largest": float(whole.max()),
-                    "product_smallest": float(whole[:kept_values].min()),
-                    "product_condition": float(whole.max() / whole[:kept_values].min()),
+                    "step_smallest": float(single[:, :nonzero].min()),
+                    "product_largest": float(product.max()),
+                    "product_smallest": float(product[:nonzero].min()),
+                    "product_condition": float(product.max() / product[:nonzero].min()),
                 }
             )
     return rows
@@ -177,28 +175,30 @@ def _spectra(rows: list[dict[str, Any]]) -> Any:
     return curves(panels, "index", "eigenvalue / largest", log=(False, True), markers=False)
 
 
-def words(losses: list[dict], spectra: list[dict], values: list[dict]) -> list[str]:
-    """Whether the conjecture holds on each system, and what the mechanism does."""
-    said = []
+def summarise(losses: list[dict], spectra: list[dict], values: list[dict]) -> list[str]:
+    """Final losses, determined directions and condition numbers of each system."""
+    sentences = []
     for system, protocol in dict.fromkeys((r["system"], r["protocol"]) for r in losses):
         here = [r for r in losses if (r["system"], r["protocol"]) == (system, protocol)]
         listed = ", ".join(
-            f"{title(r['model'])} {number(r['loss_mean'])} ({100 * r['converged']:.0f} % converged)" for r in here
+            f"{title(r['model'])} {format_number(r['loss_mean'])} ({100 * r['converged']:.0f} % converged)"
+            for r in here
         )
-        said.append(f"{system}, {protocol}: mean final loss {listed}.")
+        sentences.append(f"{system}, {protocol}: mean final loss {listed}.")
     for row in spectra:
-        said.append(
+        sentences.append(
             f"{row['system']}, {title(row['model'])}: {row['determined']} of {row['weights']} directions determined, "
-            f"condition {number(row['condition'])}."
+            f"condition {format_number(row['condition'])}."
         )
     for system in dict.fromkeys(r["system"] for r in values):
         pair = {r["projected"]: r for r in values if r["system"] == system and r["dt"] == STEPS[2]}
-        said.append(
+        sentences.append(
             f"{system}: over {SPAN:g} units of time the product of step Jacobians has condition "
-            f"{number(pair[False]['product_condition'])} unprojected and {number(pair[True]['product_condition'])} "
+            f"{format_number(pair[False]['product_condition'])} unprojected and "
+            f"{format_number(pair[True]['product_condition'])} "
             "along the manifold when projected."
         )
-    return said
+    return sentences
 
 
 CONJECTURE1 = Experiment(
@@ -207,6 +207,6 @@ CONJECTURE1 = Experiment(
     "Final training loss over 50 seeds, singular values of steps and products, Gauss-Newton spectrum at the solution.",
     full=Options(tuple(SYSTEMS), MODELS, 50, ("best",)),
     quick=Options(("mass_spring",), ("phrpinn_robust", "pinn"), 2, ("best",)),
-    wanted=wanted,
-    find=find,
+    requests=requests,
+    analyse=analyse,
 )

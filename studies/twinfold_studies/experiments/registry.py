@@ -19,7 +19,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def experiment(name: str) -> Experiment:
-    """The experiment of this name; a `ValueError` that lists them for another name."""
+    """The experiment with this name. **Raises:** `ValueError` that lists the names."""
     if name not in EXPERIMENTS:
         raise ValueError(f"there is no experiment {unknown_name(name, (*EXPERIMENTS, 'all', 'list'))}")
     return EXPERIMENTS[name]

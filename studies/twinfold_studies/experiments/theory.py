@@ -1,4 +1,4 @@
-"""The theorem in numbers: orders in dt and in the field's error, Gronwall's bound, the interpolant, the Jacobians."""
+"""Numerical check of the theorem: orders in dt and in the error of the field, Gronwall's bound, Jacobians."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,61 +8,64 @@ import jax.numpy as jnp
 import numpy as np
 
 from twinfold.numerics import RK4, Cell, Euler, Heun, Newton, NoProjection, rollout
-from twinfold.numerics._project.base import ProjectionProblem
-from twinfold.numerics._project.kkt import lagrangian_curvature, point
-from twinfold.report import number
+from twinfold.report import format_number
 from twinfold.systems import System
+from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold_studies.bench.figures import curves
-from twinfold_studies.bench.kept import kept
 from twinfold_studies.bench.problems import problem
 from twinfold_studies.bench.store import Store
-from twinfold_studies.systems.registry import SYSTEMS
+from twinfold_studies.systems import SYSTEMS
 from twinfold_studies.systems.truth import truth
 
 INTEGRATORS = {"Euler": (Euler, 1), "Heun": (Heun, 2), "RK4": (RK4, 4)}
-DURATION = 2.0  # long enough to see the order, short enough to stay in its range
+DURATION = 2.0  # long enough to see the order, short enough for the asymptotic range
 HALVINGS = 5
 ERRORS = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
 
-def find(store: Store, options: Options, tell: Callable[[str], None]) -> Findings:
-    """Every part on every system."""
+def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
+    """All parts on every system."""
     steps, growth, gaps = [], [], []
     for name in options.systems:
-        tell(f"theory: {name}")
-        steps += kept(
-            store, f"theory-steps-{name}", [HALVINGS, DURATION, "quarter"], lambda name=name: in_steps(problem(name))
+        log(f"theory: {name}")
+        steps += cached(
+            store,
+            f"theory-steps-{name}",
+            [HALVINGS, DURATION, "quarter"],
+            lambda name=name: step_errors(problem(name)),
         )
-        growth += kept(store, f"theory-field-{name}", [ERRORS, DURATION], lambda name=name: in_field(problem(name)))
-        gaps += kept(store, f"theory-gap-{name}", [1], lambda name=name: jacobian_gap(problem(name)))
-    orders = slopes(steps)
+        growth += cached(
+            store, f"theory-field-{name}", [ERRORS, DURATION], lambda name=name: field_errors(problem(name))
+        )
+        gaps += cached(store, f"theory-gap-{name}", [1], lambda name=name: jacobian_gap(problem(name)))
+    orders = fitted_orders(steps)
     tables = [
-        Table("orders", "Orders in the step: trajectory, and Hermite interpolant between the samples", orders),
+        Table("orders", "Orders in dt: trajectory at the samples, and Hermite interpolant between them", orders),
         Table(
             "growth",
-            "Error against the field's own error, and Gronwall's bound",
+            "Error of the trajectory against the error of the field, and Gronwall's bound",
             growth,
-            caption="bound = error of the field / L (exp(L T) - 1), L the largest ||df/dx|| on the trajectory; a bound "
-            "beyond the size of the trajectory says nothing.",
+            caption="bound = error of the field / L (exp(L T) - 1) with L the largest ||df/dx|| on the trajectory; a "
+            "bound beyond the size of the trajectory is vacuous.",
         ),
         Table(
             "gap",
             "Exact against tangent derivative of the projection",
             gaps,
-            caption="eta is ||H_lambda|| on the tangent space; the gap must stay below eta / (1 - eta).",
+            caption="eta is ||H_lambda|| on the tangent space; theory bounds the gap by eta / (1 - eta).",
         ),
         Table("steps", "Errors against dt", steps, ("system", "integrator", "projected", "dt", "error")),
     ]
-    return Findings(words(orders, growth, gaps), tables, [_picture(steps)] if steps else [])
+    return Findings(summarise(orders, growth, gaps), tables, [_picture(steps)] if steps else [])
 
 
 def _start(system: System) -> jax.Array:
     return system.draw(jax.random.key(1), 1)[0]
 
 
-def in_steps(system: System) -> list[dict[str, Any]]:
-    """Errors of the trajectory at the samples and of its cubic Hermite interpolant between them, against dt."""
+def step_errors(system: System) -> list[dict[str, Any]]:
+    """Errors of the trajectory at the samples, and of its cubic Hermite interpolant between them, against dt."""
     x0, rows = _start(system), []
     for name, (kind, _) in INTEGRATORS.items():
         for projected in (False, True):
@@ -93,44 +96,44 @@ def in_steps(system: System) -> list[dict[str, Any]]:
 
 
 def _hermite_quarter(xs: jax.Array, slopes: jax.Array, h: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Value and slope of the cubic Hermite interpolant a quarter of the way (in the middle its slope is too good)."""
+    """Value and slope of the cubic Hermite interpolant at a quarter of each step (mid-step slopes superconverge)."""
     a, b, c, d = xs[:-1], xs[1:], slopes[:-1], slopes[1:]
     value = (27 * a + 5 * b) / 32 + h * (9 * c - 3 * d) / 64
     slope = 9 / (8 * h) * (b - a) + (3 * c - 5 * d) / 16
     return value, slope
 
 
-def slopes(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Fitted orders, beside what theory says: p at the samples, min(p, 4) and min(p, 3) between them."""
+def fitted_orders(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Fitted orders and those of theory: p at the samples, min(p, 4) and min(p, 3) between them."""
     out = []
     for key in dict.fromkeys((r["system"], r["integrator"], r["projected"]) for r in rows):
         here = [r for r in rows if (r["system"], r["integrator"], r["projected"]) == key]
         dt = np.log([r["dt"] for r in here])
         nominal = INTEGRATORS[key[1]][1]
-        found = {
+        fitted = {
             f"{name}_order": _order(dt, np.array([r[name] for r in here]))
             for name in ("error", "between", "slope_between")
         }
         expected = {"nominal": nominal, "between_expected": min(nominal, 4), "slope_expected": min(nominal, 3)}
-        out.append(dict(zip(("system", "integrator", "projected"), key, strict=True)) | found | expected)
+        out.append(dict(zip(("system", "integrator", "projected"), key, strict=True)) | fitted | expected)
     return out
 
 
 def _order(dt: np.ndarray, errors: np.ndarray) -> float:
-    """The slope over the errors that are not rounding."""
+    """The slope over the errors above rounding."""
     usable = errors > 1e-12
     if usable.sum() < 3:
         return float("nan")
     return float(np.polyfit(dt[usable], np.log(errors[usable]), 1)[0])
 
 
-def in_field(system: System) -> list[dict[str, Any]]:
-    """Trajectory error against the error of the field (a smooth disturbance of unit size), projected, fine steps."""
+def field_errors(system: System) -> list[dict[str, Any]]:
+    """Error of the trajectory against that of the field (a smooth disturbance), projected, with small steps."""
     x0 = _start(system)
     ts = jnp.linspace(0.0, DURATION, 401)
     exact = truth(system, x0[None], ts)[0]
-    along = jax.vmap(lambda t, x: jnp.linalg.norm(jax.jacfwd(lambda x: system.truth(t, x))(x), 2))(ts, exact)
-    lipschitz = float(jnp.max(along))
+    slopes = jax.vmap(lambda t, x: jnp.linalg.norm(jax.jacfwd(lambda x: system.truth(t, x))(x), 2))(ts, exact)
+    lipschitz = float(jnp.max(slopes))
     size = float(jnp.max(jnp.linalg.norm(exact - exact.mean(0), axis=1)))
 
     def disturbed(size: float) -> jax.Array:
@@ -146,42 +149,51 @@ def in_field(system: System) -> list[dict[str, Any]]:
 
     rows, errors = [], []
     for error in ERRORS:
-        found = float(jnp.max(jnp.linalg.norm(jax.jit(lambda e: disturbed(e))(error) - exact, axis=1)))
+        measured = float(jnp.max(jnp.linalg.norm(jax.jit(lambda e: disturbed(e))(error) - exact, axis=1)))
         bound = error / lipschitz * float(np.expm1(lipschitz * DURATION))
-        errors.append(found)
+        errors.append(measured)
         rows.append(
             {
                 "system": system.name,
                 "field_error": error,
-                "trajectory_error": found,
+                "trajectory_error": measured,
                 "lipschitz": lipschitz,
                 "bound": bound,
             }
-            | {"measured_over_bound": found / bound, "vacuous": bool(bound > size)}
+            | {"measured_over_bound": measured / bound, "vacuous": bool(bound > size)}
         )
     order = _order(np.log(ERRORS[1:]), np.array(errors[1:]))
     return [row | {"order": order} for row in rows]
 
 
 def jacobian_gap(system: System) -> list[dict[str, Any]]:
-    """||J_exact - J_tangent|| of one projection at growing distance from the manifold, and its bound."""
+    """||J_exact - J_tangent|| of one projection at increasing distances from the manifold, and its bound.
+
+    With x the projection of x~, lambda its multiplier and P the projector onto the tangent space,
+
+        eta = ||P (sum_i lambda_i d2g_i) P||,    ||J_exact - J_tangent|| <= eta / (1 - eta)
+    """
     x0 = _start(system)
     level = system.constraint.level(0.0, x0, {})
-    way = jax.random.normal(jax.random.key(2), x0.shape)
-    way = way / jnp.linalg.norm(way) * jnp.linalg.norm(x0)
+    direction = jax.random.normal(jax.random.key(2), x0.shape)
+    direction = direction / jnp.linalg.norm(direction) * jnp.linalg.norm(x0)
 
     @jax.jit
     def at(distance: jax.Array) -> tuple[jax.Array, jax.Array]:
+        target = x0 + distance * direction
+
         def jacobian(derivative: Any) -> jax.Array:
             projection = Newton(derivative=derivative)
-            return jax.jacfwd(lambda x: projection.project(system.constraint, 0.0, x, {}, level).x)(x0 + distance * way)
+            return jax.jacfwd(lambda x: projection.project(system.constraint, 0.0, x, {}, level).x)(target)
 
-        target = x0 + distance * way
-        nearest = Newton().project(system.constraint, 0.0, target, {}, level).x
-        told = ProjectionProblem(system.constraint, jnp.array(0.0), target, {}, level, None)
-        here = point(told, nearest, 1e-15)
-        tangent = jnp.eye(x0.shape[0]) - here.space.q.T @ here.space.q
-        eta = jnp.linalg.norm(tangent @ lagrangian_curvature(told, nearest, here) @ tangent, 2)
+        def residual(x: jax.Array) -> jax.Array:
+            return system.constraint.residual(0.0, x, {}, level)
+
+        nearest = Newton().project(system.constraint, 0.0, target, {}, level)
+        normal = jnp.linalg.qr(jax.jacfwd(residual)(nearest.x).T)[0]
+        tangent = jnp.eye(x0.shape[0]) - normal @ normal.T
+        curvature = jax.hessian(lambda x: nearest.multiplier @ residual(x))(nearest.x)
+        eta = jnp.linalg.norm(tangent @ curvature @ tangent, 2)
         return jnp.linalg.norm(jacobian("implicit") - jacobian("tangent"), 2), eta
 
     rows = []
@@ -193,26 +205,29 @@ def jacobian_gap(system: System) -> list[dict[str, Any]]:
     return rows
 
 
-def words(orders: list[dict], growth: list[dict], gaps: list[dict]) -> list[str]:
-    """What holds and what does not."""
+def summarise(orders: list[dict], growth: list[dict], gaps: list[dict]) -> list[str]:
+    """Orders reached and missed, growth of the error, and the gap of the Jacobians."""
     short = [r for r in orders if np.isfinite(r["error_order"]) and r["error_order"] < r["nominal"] - 0.1]
-    said = [
+    sentences = [
         f"{len(orders) - len(short)} of {len(orders)} combinations of integrator, projection and system reach their "
-        "nominal order at the samples (minus 0.1), or are exact to rounding."
+        "nominal order at the samples (to within 0.1), or are exact to rounding."
     ]
-    said += [
-        f"Short of it: {r['system']}, {r['integrator']}, projected {r['projected']}: {r['error_order']:.2f}."
+    sentences += [
+        f"Below it: {r['system']}, {r['integrator']}, projected {r['projected']}: {r['error_order']:.2f}."
         for r in short
     ]
     firsts = {r["system"]: r for r in growth}
-    said += [
-        f"{name}: the trajectory error grows as the field's error to the power {row['order']:.2f}; Gronwall's bound "
-        f"with L = {number(row['lipschitz'])} is {number(1 / row['measured_over_bound'])} times what is measured."
+    sentences += [
+        f"{name}: the error of the trajectory grows as that of the field to the power {row['order']:.2f}; Gronwall's "
+        f"bound with L = {format_number(row['lipschitz'])} is {format_number(1 / row['measured_over_bound'])} times "
+        "the measured error."
         for name, row in firsts.items()
     ]
-    held = sum(r["within"] for r in gaps)
-    said.append(f"The gap between exact and tangent Jacobian is within eta / (1 - eta) in {held} of {len(gaps)} cases.")
-    return said
+    within = sum(r["within"] for r in gaps)
+    sentences.append(
+        f"The gap between exact and tangent Jacobian is within eta / (1 - eta) in {within} of {len(gaps)} cases."
+    )
+    return sentences
 
 
 def _picture(rows: list[dict[str, Any]]) -> Picture:
@@ -226,16 +241,17 @@ def _picture(rows: list[dict[str, Any]]) -> Picture:
         )
 
     return Picture(
-        "orders", "Trajectory error against the step", "Largest error over the trajectory, exact field.", draw
+        "orders", "Error of the trajectory against dt", "Largest error over the trajectory, true field.", draw
     )
 
 
 THEORY = Experiment(
     "theory",
-    "The theorem, checked in numbers",
-    "Trajectory error against dt and the network's error, Gronwall's bound, Hermite interpolant, Jacobian gap.",
+    "Numerical check of the theorem",
+    "Error of the trajectory against dt and the error of the field, Gronwall's bound, Hermite interpolant, Jacobian "
+    "gap.",
     full=Options(tuple(SYSTEMS)),
     quick=Options(("mass_spring", "lotka_volterra")),
-    wanted=lambda options: [],
-    find=find,
+    requests=lambda options: [],
+    analyse=analyse,
 )

@@ -1,4 +1,4 @@
-"""Discharges of several cells, to select from, with the record of what was left out and why."""
+"""Discharges of several cells, and a record of what was skipped."""
 
 import dataclasses
 import functools
@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from twinfold.io import unknown_name
-from twinfold_studies.nasa.discharge import Discharge, Kind, place
+from twinfold_studies.nasa.discharge import Discharge, Kind, location
 from twinfold_studies.nasa.log import Log, Unusable, to_discharge
 from twinfold_studies.nasa.quality import FLAGS
 
 OnError = Literal["skip", "raise"]
 
-READ_ALREADY = "the cell was read from another file already"
+DUPLICATE = "the cell was already read from another file"
 
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
-    """What was not read: a file, a cell or a cycle, and the reason."""
+    """A file, cell or cycle that was not read, and the reason."""
 
     file: str
     cell: str
@@ -26,12 +26,12 @@ class Skipped:
     reason: str
 
     def __str__(self) -> str:
-        return f"{place(self.file, self.cell, self.cycle)}: {self.reason}"
+        return f"{location(self.file, self.cell, self.cycle)}: {self.reason}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Collection:
-    """Discharges in the order of cell, kind and index; see `load`."""
+    """Discharges ordered by cell, kind and index; see `load`."""
 
     discharges: tuple[Discharge, ...]
     skipped: tuple[Skipped, ...] = ()
@@ -44,7 +44,7 @@ class Collection:
         return iter(self.discharges)
 
     def __getitem__(self, name: str) -> Discharge:
-        """The discharge of this name ("B0005/0")."""
+        """The discharge with this name ("B0005/0")."""
         if name in self._by_name:
             return self._by_name[name]
         raise KeyError(f"there is no discharge '{name}'; the cells are: {', '.join(self.cells) or 'none'}")
@@ -55,15 +55,15 @@ class Collection:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """The cells, in their order."""
+        """The names of the cells, in order."""
         return tuple(self.by_cell())
 
     def by_cell(self) -> dict[str, list[Discharge]]:
-        """The discharges of each cell, in their order."""
-        found: dict[str, list[Discharge]] = {}
+        """The discharges of each cell, in order."""
+        groups: dict[str, list[Discharge]] = {}
         for discharge in self.discharges:
-            found.setdefault(discharge.cell, []).append(discharge)
-        return found
+            groups.setdefault(discharge.cell, []).append(discharge)
+        return groups
 
     def select(
         self,
@@ -75,11 +75,11 @@ class Collection:
         allow: Sequence[str] = (),
         first: int | None = None,
     ) -> "Collection":
-        """The discharges that meet every condition given.
+        """The discharges that meet all conditions.
 
-        **Arguments:** `cells`, of one of these; `kind`; `flags`, with at least one of these; `clean`, without any flag
-        but remarks and those that `allow` names; `first`, those among the first so many of their cell and kind,
-        counting what could not be read.
+        **Arguments:** `cells`: of one of these; `kind`; `flags`: with at least one of these; `clean`: without flags,
+        except remarks and those in `allow`; `first`: among the first discharges of their cell and kind, counting those
+        that could not be read.
         """
         _check_names(cells, self.cells, "cells", "cell")
         _check_names(flags, FLAGS, "flags", "flag")
@@ -96,12 +96,12 @@ class Collection:
         return dataclasses.replace(self, discharges=chosen)
 
     def counts(self) -> dict[str, int]:
-        """How many discharges carry each flag, in the order of `FLAGS`, without those that none carries."""
+        """The number of discharges with each flag, in the order of `FLAGS`, without zeros."""
         counted = Counter(flag.name for discharge in self.discharges for flag in discharge.flags)
         return {name: counted[name] for name in FLAGS if counted[name]}
 
     def table(self) -> list[dict[str, Any]]:
-        """One row for each discharge: its numbers, flags and their reasons."""
+        """A row for each discharge: numbers, flags and reasons."""
         return [
             {
                 "cell": discharge.cell,
@@ -129,8 +129,8 @@ class Collection:
 
 
 @dataclasses.dataclass(eq=False)
-class Tray:
-    """Where the readers put what they find; `on_error` says what becomes of what cannot be used."""
+class Builder:
+    """Collects what the readers find; `on_error`: whether to skip unusable input or to raise."""
 
     on_error: OnError = "skip"
     repair: bool = True
@@ -138,7 +138,7 @@ class Tray:
     skipped: list[Skipped] = dataclasses.field(default_factory=list)
 
     def add(self, log: Log) -> None:
-        """Check a log and keep its discharge, or refuse it."""
+        """Check a log and add its discharge, or refuse it."""
         try:
             self.discharges.append(to_discharge(log, repair=self.repair))
         except Unusable as error:
@@ -146,23 +146,23 @@ class Tray:
             self.refuse(log.file, log.cell, log.cycle, f"{which}{error}")
 
     def refuse(self, file: str, cell: str, cycle: int | None, reason: str) -> None:
-        """Record what cannot be used, or raise a `ValueError`."""
-        self.leave(file, cell, cycle, reason)
+        """Record unusable input, or raise a `ValueError`."""
+        self.skip(file, cell, cycle, reason)
         if self.on_error == "raise":
-            raise ValueError(f'{self.skipped[-1]}. Pass on_error="skip" to go on without it.')
+            raise ValueError(f'{self.skipped[-1]}. Pass on_error="skip" to continue without it.')
 
-    def leave(self, file: str, cell: str, cycle: int | None, reason: str) -> None:
-        """Record what nobody needs to read."""
+    def skip(self, file: str, cell: str, cycle: int | None, reason: str) -> None:
+        """Record input that need not be read."""
         self.skipped.append(Skipped(file, cell, cycle, reason))
 
-    def holds(self, cell: str, kinds: Sequence[Kind]) -> bool:
-        """Whether discharges of the cell are there already, of every one of these kinds."""
+    def has(self, cell: str, kinds: Sequence[Kind]) -> bool:
+        """Whether there are discharges of the cell, of all these kinds."""
         return {each.kind for each in self.discharges if each.cell == cell} >= set(kinds)
 
 
-def _check_names(names: Sequence[str] | None, known: Sequence[str], argument: str, what: str) -> None:
+def _check_names(names: Sequence[str] | None, known: Sequence[str], argument: str, kind: str) -> None:
     if isinstance(names, str):
-        raise ValueError(f"{argument}={names!r}: give a list.")
+        raise ValueError(f"{argument}={names!r}: pass a list.")
     for name in names or ():
         if name not in known:
-            raise ValueError(f"{argument}: there is no {what} {unknown_name(name, known)}")
+            raise ValueError(f"{argument}: there is no {kind} {unknown_name(name, known)}")

@@ -1,4 +1,4 @@
-"""One discharge of a cell as it was logged, the current positive on discharge, and what is computed from it."""
+"""One logged discharge of a cell, with a positive current, and quantities derived from it."""
 
 import dataclasses
 from datetime import datetime
@@ -8,15 +8,15 @@ import numpy as np
 
 Kind = Literal["cycle", "reference", "walk"]
 
-LOADED = 0.1  # A: what is measured below is the offset of the sensor, not a load
+MIN_LOAD = 0.1  # A; smaller currents are the offset of the sensor
 
 
 @dataclasses.dataclass(frozen=True)
 class Flag:
-    """Something about a discharge that one should know before using it.
+    """An anomaly of a discharge.
 
-    **Arguments:** `name`, one of `twinfold.data.nasa.FLAGS`; `reason`, in words and numbers; `remark`, True for what
-    every log has and `to_dataset` takes care of: such a flag does not make a discharge unclean.
+    **Arguments:** `name`, one of `FLAGS`; `reason`, with numbers; `remark`: whether it is normal in these logs and
+    handled by `to_dataset`, so that the discharge still counts as clean.
     """
 
     name: str
@@ -26,23 +26,23 @@ class Flag:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Discharge:
-    """One discharge, complete: with the rows before the load and after it.
+    """One complete discharge, with the rows before and after the load.
 
     **Arguments:**
 
-    - `cell`: NASA's name of it, "B0005" or "RW9".
-    - `index`: how many discharges of this kind the cell had before, whether or not they could be read.
+    - `cell`: its name, "B0005" or "RW9".
+    - `index`: the number of earlier discharges of this kind, including unreadable ones.
     - `kind`: `"cycle"` (set #5), `"reference"` (set #11, 1 A) or `"walk"` (set #11, random loads).
-    - `time` [s], `voltage` [V], `current` [A, positive on discharge], `temperature` [deg C, NaN where not measured].
-    - `ambient`: nominal temperature of the room or chamber, deg C; NaN where it is not known.
-    - `published`: the capacity that NASA gives, Ah; NaN where it gives none.
-    - `start`: when it began, where that is known.
-    - `file`, `cycle`: where it comes from, for messages; `cycle` counts the operations (set #5) or steps (set #11) of
-      the .mat file from 0.
-    - `notes`: what was repaired while reading.
-    - `flags`: what `twinfold.data.nasa.quality` found.
+    - `time` [s], `voltage` [V], `current` [A, positive on discharge], `temperature` [deg C, NaN if not measured].
+    - `ambient`: nominal temperature of the room or chamber, deg C; NaN if unknown.
+    - `published`: the capacity published by NASA, Ah; NaN if there is none.
+    - `start`: date and time, if known.
+    - `file`, `cycle`: the source, for messages; `cycle` is the index of the operation (set #5) or step (set #11) in the
+      .mat file.
+    - `notes`: repairs made while reading.
+    - `flags`: see `quality_flags`.
 
-    **Attributes:** `first` and `last`, the first and last row under load (|current| > 0.1 A); 0 and -1 without any.
+    **Attributes:** `first` and `last`, the first and last row under load (|current| > 0.1 A); 0 and -1 without load.
     """
 
     cell: str
@@ -76,45 +76,45 @@ class Discharge:
 
     @property
     def name(self) -> str:
-        """What its run is called in a data set: "B0005/0", "RW9/0", "RW26/walk0"."""
+        """The name of its run in a data set: "B0005/0", "RW9/0", "RW26/walk0"."""
         return f"{self.cell}/{'walk' if self.kind == 'walk' else ''}{self.index}"
 
     @property
     def where(self) -> str:
-        """File, cell and cycle, to begin a message with."""
-        return place(self.file, self.cell, self.cycle)
+        """File, cell and cycle, for messages."""
+        return location(self.file, self.cell, self.cycle)
 
     @property
     def under_load(self) -> np.ndarray:
-        """For each row, whether a load was connected."""
-        return np.abs(self.current) > LOADED
+        """Whether each row is under load."""
+        return np.abs(self.current) > MIN_LOAD
 
     @property
     def loaded(self) -> slice:
-        """The rows from the first to the last under load; the unloaded half periods of a square wave are among them."""
+        """The rows from the first to the last under load, including the unloaded half periods of a square wave."""
         return slice(self.first, self.last + 1)
 
     @property
     def tail(self) -> slice:
-        """The rows after the load was cut, in which the voltage recovers."""
+        """The rows after the end of the load, in which the voltage recovers."""
         return slice(self.last + 1, len(self.time)) if self.carries_load else slice(0, 0)
 
     @property
     def carries_load(self) -> bool:
-        """Whether there is any row under load."""
+        """Whether any row is under load."""
         return self.last >= self.first
 
     @property
     def charge(self) -> float:
-        """The charge taken out, Ah: trapezoid over all rows, with 0 A where there is no load.
+        """The discharged charge, Ah: trapezoidal rule over all rows, with 0 A without load.
 
-        The load is switched somewhere between two rows, so half of each of these two steps counts.
+        The load is switched at an unknown time between two rows, so these steps count by half.
         """
         return float(np.trapezoid(np.where(self.under_load, self.current, 0.0), self.time) / 3600)
 
     @property
     def capacity(self) -> float:
-        """The published capacity where there is one, else `charge`; Ah."""
+        """The published capacity, or else `charge`; Ah."""
         return self.charge if np.isnan(self.published) else self.published
 
     @property
@@ -124,7 +124,7 @@ class Discharge:
 
     @property
     def rest_voltage(self) -> float:
-        """The voltage at the last row before the load, V; NaN where the log begins under load or has none."""
+        """The voltage at the last row before the load, V; NaN if the log begins under load or has none."""
         return float(self.voltage[self.first - 1]) if self.carries_load and self.first > 0 else float("nan")
 
     @property
@@ -134,7 +134,7 @@ class Discharge:
 
     @property
     def known_temperature(self) -> np.ndarray:
-        """The temperature at every row, deg C: between measured rows linear in time, the ambient where none is."""
+        """The temperature at every row, deg C: interpolated linearly, or the ambient if none was measured."""
         measured = ~np.isnan(self.temperature)
         if not measured.any():
             return np.full(len(self.time), self.ambient)
@@ -142,15 +142,15 @@ class Discharge:
 
     @property
     def clean(self) -> bool:
-        """Whether it carries no flag other than remarks."""
+        """Whether it has no flags other than remarks."""
         return all(flag.remark for flag in self.flags)
 
     def has(self, name: str) -> bool:
-        """Whether it carries the flag of this name."""
+        """Whether it has the flag with this name."""
         return any(flag.name == name for flag in self.flags)
 
 
-def place(file: str, cell: str, cycle: int | None) -> str:
-    """File, cell and cycle in words, without those that are not known."""
+def location(file: str, cell: str, cycle: int | None) -> str:
+    """File, cell and cycle as text, as far as they are known."""
     parts = [file, f"cell {cell}" if cell else "", "" if cycle is None else f"cycle {cycle}"]
     return ", ".join(part for part in parts if part)

@@ -1,4 +1,4 @@
-"""Get NASA's files from wherever they are into a folder with checksums: what `twinfold data nasa-battery` does."""
+"""Copy or download NASA's files to a folder with checksums, for `twinfold data nasa-battery`."""
 
 import dataclasses
 import os
@@ -6,16 +6,16 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-from twinfold_studies.nasa.collection import OnError, Skipped, Tray
-from twinfold_studies.nasa.download import Tell, download
-from twinfold_studies.nasa.find import NAME, cache_folder
+from twinfold_studies.nasa.collection import Builder, OnError, Skipped
+from twinfold_studies.nasa.download import Progress, download
+from twinfold_studies.nasa.location import NAME, cache_folder
 from twinfold_studies.nasa.manifest import checksum, differences, read_manifest, write_manifest
 from twinfold_studies.nasa.unpack import BROKEN, members, store
 
 
 @dataclasses.dataclass(frozen=True)
 class Fetched:
-    """What came of it: the folder, the files written and those that were there already, and what was left out."""
+    """The folder, the files that were written, those that were unchanged, and those that were skipped."""
 
     folder: Path
     written: tuple[str, ...]
@@ -29,22 +29,22 @@ def fetch(
     *,
     on_error: OnError = "skip",
     force: bool = False,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Fetched:
-    """Bring the data files of `source` into a folder, with a manifest of their sizes and SHA-256 checksums.
+    """Copy the data files of `source` to a folder, with a manifest of their sizes and SHA-256 checksums.
 
-    Given twice, it finds that nothing is left to do; a download that broke off goes on.
+    A second call copies nothing, and resumes an interrupted download.
 
     **Arguments:**
 
-    - `source`: a folder, a .zip (archives inside it are opened too), a .mat, .csv or .parquet file, or the address of
-      a file (http, https, file).
-    - `out`: the folder; nasa_battery in the cache folder when left out.
-    - `on_error`: `"skip"` what cannot be unpacked and record it, or `"raise"`.
-    - `force`: download again what is there already.
-    - `tell`: called with the bytes received, and their number in all where it is known.
+    - `source`: a folder, a .zip (including archives inside it), a .mat, .csv or .parquet file, or the URL of a file
+      (http, https, file).
+    - `out`: the folder; default: nasa_battery in the cache folder.
+    - `on_error`: `"skip"` files that cannot be unpacked and record them, or `"raise"`.
+    - `force`: download files again that exist.
+    - `progress`: called with the number of bytes received, and the total if known.
 
-    **Raises:** `FileNotFoundError`, `OSError` for a download that fails, `ValueError` that names the file.
+    **Raises:** `FileNotFoundError`, `OSError` if a download fails, `ValueError` that names the file.
     """
     folder = cache_folder() / NAME if out is None else Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,44 +53,46 @@ def fetch(
     if scheme == "file":
         source = urllib.request.url2pathname(urllib.parse.urlsplit(address).path)
     elif scheme in ("http", "https"):
-        return _fetch_address(address, folder, on_error, force, tell)
+        return _fetch_url(address, folder, on_error, force, progress)
     elif "://" in address:
-        raise ValueError(f"{address}: give a path, or an address that begins with http, https or file.")
+        raise ValueError(f"{address}: give a path, or a URL that begins with http, https or file.")
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"There is no file or folder '{path}'.")
     if path.is_dir() and (folder.resolve().is_relative_to(path.resolve())):
-        raise ValueError(f"'{path}' holds the target '{folder}'; give another one with --out, or use it where it is.")
-    return _bring(path, folder, address, on_error)
+        raise ValueError(
+            f"'{path}' contains the target '{folder}'; choose another target with --out, or use the data in place."
+        )
+    return _copy_members(path, folder, address, on_error)
 
 
-def _fetch_address(url: str, folder: Path, on_error: OnError, force: bool, tell: Tell | None) -> Fetched:
+def _fetch_url(url: str, folder: Path, on_error: OnError, force: bool, progress: Progress | None) -> Fetched:
     known = read_manifest(folder)
-    of_url = tuple(name for name, entry in known["files"].items() if entry["source"] == url)
-    if url in known["sources"] and not force and not set(of_url) & set(differences(folder, contents=True)):
-        return Fetched(folder, (), of_url, ())
+    files = tuple(name for name, entry in known["files"].items() if entry["source"] == url)
+    if url in known["sources"] and not force and not set(files) & set(differences(folder, contents=True)):
+        return Fetched(folder, (), files, ())
     name = Path(urllib.parse.unquote(urllib.parse.urlsplit(url).path)).name or "download"
-    finished = download(url, folder / "download" / name, tell=tell)
+    finished = download(url, folder / "download" / name, progress=progress)
     try:
         with finished.path.open("rb") as file:
             entry = {"bytes": finished.size, "tag": finished.tag, "sha256": checksum(file)}
-        fetched = _bring(finished.path, folder, url, on_error)
+        fetched = _copy_members(finished.path, folder, url, on_error)
     finally:
         finished.path.unlink()
-    if not fetched.skipped:  # else the next call downloads it again: the archive may have been damaged on the way
+    if not fetched.skipped:  # otherwise the next call downloads it again: the archive may be damaged
         manifest = read_manifest(folder)
         manifest["sources"][url] = entry
         write_manifest(folder, manifest)
     return fetched
 
 
-def _bring(source: Path, folder: Path, address: str, on_error: OnError) -> Fetched:
-    tray = Tray(on_error)
+def _copy_members(source: Path, folder: Path, address: str, on_error: OnError) -> Fetched:
+    builder = Builder(on_error)
     manifest = read_manifest(folder)
     written, unchanged = [], []
 
     def refuse(name: str, reason: str) -> None:
-        tray.refuse(name if name == source.name else f"{source.name}: {name}", "", None, reason)
+        builder.refuse(name if name == source.name else f"{source.name}: {name}", "", None, reason)
 
     for member in members(source, refuse, folder):
         name = str(member.path)
@@ -102,7 +104,7 @@ def _bring(source: Path, folder: Path, address: str, on_error: OnError) -> Fetch
         manifest["files"][name] = {"bytes": member.size, "sha256": digest, "source": address}
         (written if new else unchanged).append(name)
     if not written and not unchanged:
-        reasons = "".join(f" {each}." for each in tray.skipped)
-        raise ValueError(f"'{address}' holds no .mat, .parquet or .csv file that can be used.{reasons}")
+        reasons = "".join(f" {each}." for each in builder.skipped)
+        raise ValueError(f"'{address}' contains no usable .mat, .parquet or .csv file.{reasons}")
     write_manifest(folder, manifest)
-    return Fetched(folder, tuple(written), tuple(unchanged), tuple(tray.skipped))
+    return Fetched(folder, tuple(written), tuple(unchanged), tuple(builder.skipped))

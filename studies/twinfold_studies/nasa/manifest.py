@@ -1,4 +1,4 @@
-"""What a folder of downloaded or unpacked files should hold: sizes and SHA-256 checksums, in manifest.json."""
+"""The manifest of a folder: sizes and SHA-256 checksums of its files, in manifest.json."""
 
 import hashlib
 import json
@@ -8,20 +8,20 @@ from typing import Any, Protocol, runtime_checkable
 from twinfold.io import atomic_write
 
 NAME = "manifest.json"
-PIECE = 1 << 20
+CHUNK = 1 << 20
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """Anything that bytes can be read from; a member of an archive is not quite a file."""
+    """A source of bytes: a file, or a member of an archive."""
 
     def read(self, size: int = -1, /) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """Read at most `size` bytes; empty at the end."""
         ...
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder: `files` by their path in it, and `sources` by address; both empty where it has none."""
+    """The manifest of a folder: `files` by path, and `sources` by URL; both are empty if there is none."""
     try:
         return json.loads((folder / NAME).read_text())
     except FileNotFoundError:
@@ -31,33 +31,33 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    """Replace the manifest of a folder."""
+    """Write the manifest of a folder."""
     with atomic_write(folder / NAME) as file:
         file.write(json.dumps(manifest, indent=1, sort_keys=True).encode())
 
 
 def checksum(file: Readable) -> str:
-    """The SHA-256 of what is left to read of a file."""
+    """The SHA-256 checksum of the rest of a file."""
     digest = hashlib.sha256()
-    while piece := file.read(PIECE):
-        digest.update(piece)
+    while chunk := file.read(CHUNK):
+        digest.update(chunk)
     return digest.hexdigest()
 
 
 def differences(folder: Path, *, contents: bool) -> dict[str, str]:
-    """The files that are not as the manifest says, and in what.
+    """The files that differ from the manifest, and how.
 
-    **Arguments:** `folder`; `contents`, whether to compute every checksum, or only to compare sizes.
+    **Arguments:** `folder`; `contents`: whether to compare checksums, or only sizes.
     """
-    found = {}
-    for name, wanted in read_manifest(folder)["files"].items():
+    reasons = {}
+    for name, expected in read_manifest(folder)["files"].items():
         path = folder / name
         if not path.is_file():
-            found[name] = "the file is gone"
-        elif path.stat().st_size != wanted["bytes"]:
-            found[name] = f"the file has {path.stat().st_size} bytes and had {wanted['bytes']}"
+            reasons[name] = "the file is missing"
+        elif path.stat().st_size != expected["bytes"]:
+            reasons[name] = f"the file has {path.stat().st_size} bytes instead of {expected['bytes']}"
         elif contents:
             with path.open("rb") as file:
-                if checksum(file) != wanted["sha256"]:
-                    found[name] = "the file has changed: its SHA-256 is another"
-    return found
+                if checksum(file) != expected["sha256"]:
+                    reasons[name] = "checksum mismatch: the file has changed"
+    return reasons

@@ -1,11 +1,10 @@
-"""NASA's own MATLAB files: which set a file belongs to, and the discharges in it.
+"""Discharges from NASA's MATLAB files.
 
-Set #5: a variable named as the cell, with an array `cycle` of operations (type, ambient_temperature, time, data).
-Set #11: a variable `data` with an array `step` (comment, relativeTime, time, voltage, current, temperature, date). Read
-are its 1 A reference discharges and its random walks; not its charges, pulses and discharges at 0.04 A.
+Set #5: a variable with the name of the cell and an array `cycle` of operations (type, ambient_temperature, time, data).
+Set #11: a variable `data` with an array `step` (comment, relativeTime, time, voltage, current, temperature, date); its
+1 A reference discharges and random walks are read, its charges, pulses and discharges at 0.04 A are not.
 """
 
-import importlib
 from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -13,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.io
 
 from twinfold_studies.nasa.cells import ambient
-from twinfold_studies.nasa.collection import READ_ALREADY, Tray
+from twinfold_studies.nasa.collection import DUPLICATE, Builder
 from twinfold_studies.nasa.discharge import Kind
 from twinfold_studies.nasa.log import Log
 
@@ -26,40 +26,39 @@ REFERENCE = "reference discharge"
 WALK = ("discharge (random walk)", "rest (random walk)")
 
 
-def read_mat(path: Path, tray: Tray) -> None:
-    """Put the discharges of a .mat file into the tray, unless those of its cell are there already."""
-    scipy_io = _scipy_io()
+def read_mat(path: Path, builder: Builder) -> None:
+    """Add the discharges of a .mat file, unless those of its cell were already read."""
     try:
-        names = [name for name, _, _ in scipy_io.whosmat(path)]
+        names = [name for name, _, _ in scipy.io.whosmat(path)]
         cell = path.stem if names == ["data"] else names[0] if len(names) == 1 else ""
-        if cell and tray.holds(cell, KINDS11 if names == ["data"] else ("cycle",)):
-            tray.leave(path.name, cell, None, READ_ALREADY)
+        if cell and builder.has(cell, KINDS11 if names == ["data"] else ("cycle",)):
+            builder.skip(path.name, cell, None, DUPLICATE)
             return
-        contents = scipy_io.loadmat(path, simplify_cells=True)
+        contents = scipy.io.loadmat(path, simplify_cells=True)
     except NotImplementedError:
-        tray.refuse(path.name, "", None, "a MATLAB 7.3 file (HDF5); save it again with -v7")
+        builder.refuse(path.name, "", None, "a MATLAB 7.3 file (HDF5); save it with -v7")
         return
-    except Exception as error:  # SciPy meets damaged bytes with whatever they lead it into
-        tray.refuse(path.name, "", None, f"cannot be read as a MATLAB file, it may be truncated ({error})")
+    except Exception as error:  # SciPy may raise anything for a damaged file
+        builder.refuse(path.name, "", None, f"not readable as a MATLAB file, possibly truncated ({error})")
         return
     variables = {name: value for name, value in contents.items() if not name.startswith("__")}
     for name, value in variables.items():
         if isinstance(value, dict) and "cycle" in value:
-            _read_set5(path.name, name, _listed(value["cycle"]), tray)
+            _read_set5(path.name, name, _listed(value["cycle"]), builder)
             return
         if isinstance(value, dict) and "step" in value:
-            _read_set11(path.name, path.stem, _listed(value["step"]), tray)
+            _read_set11(path.name, path.stem, _listed(value["step"]), builder)
             return
-    tray.refuse(
+    builder.refuse(
         path.name,
         "",
         None,
-        f"another layout: it holds {', '.join(variables) or 'nothing'}, and neither B00xx.cycle (set #5) nor data.step "
-        "(set #11)",
+        f"unknown layout: it contains {', '.join(variables) or 'nothing'}, but neither B00xx.cycle (set #5) nor "
+        "data.step (set #11)",
     )
 
 
-def _read_set5(file: str, cell: str, operations: list[Any], tray: Tray) -> None:
+def _read_set5(file: str, cell: str, operations: list[Any], builder: Builder) -> None:
     kinds, index = Counter(), 0
     for cycle, operation in enumerate(operations):
         fields = operation if isinstance(operation, dict) else {}
@@ -69,10 +68,10 @@ def _read_set5(file: str, cell: str, operations: list[Any], tray: Tray) -> None:
             continue
         data = fields.get("data")
         if not isinstance(data, dict) or not set(SET5[:3]) <= set(data):
-            there = ", ".join(data) if isinstance(data, dict) else "none"
-            tray.refuse(file, cell, cycle, f"its data have not the fields {', '.join(SET5[:3])}; there are: {there}")
+            present = ", ".join(data) if isinstance(data, dict) else "none"
+            builder.refuse(file, cell, cycle, f"the fields {', '.join(SET5[:3])} are required; it has: {present}")
         else:
-            tray.add(
+            builder.add(
                 Log(
                     cell=cell,
                     index=index,
@@ -88,23 +87,23 @@ def _read_set5(file: str, cell: str, operations: list[Any], tray: Tray) -> None:
             )
         index += 1
     if not index:
-        _never_discharges(file, cell, "operations", kinds, tray)
+        _skip_cell(file, cell, "operations", kinds, builder)
 
 
-def _read_set11(file: str, cell: str, steps: list[Any], tray: Tray) -> None:
+def _read_set11(file: str, cell: str, steps: list[Any], builder: Builder) -> None:
     comments = [str(step.get("comment", "")).strip() if isinstance(step, dict) else "" for step in steps]
     spans = [(cycle, cycle + 1) for cycle, comment in enumerate(comments) if comment == REFERENCE]
     for index, (begin, end) in enumerate(spans):
-        _add_steps(file, cell, index, "reference", begin, steps[begin:end], tray)
+        _add_steps(file, cell, index, "reference", begin, steps[begin:end], builder)
     walks = list(_walks(comments))
     for index, (begin, end) in enumerate(walks):
-        _add_steps(file, cell, index, "walk", begin, steps[begin:end], tray)
+        _add_steps(file, cell, index, "walk", begin, steps[begin:end], builder)
     if not spans and not walks:
-        _never_discharges(file, cell, "steps", Counter(comments), tray)
+        _skip_cell(file, cell, "steps", Counter(comments), builder)
 
 
 def _walks(comments: list[str]) -> Iterator[tuple[int, int]]:
-    """Stretches of random loads and the rests between them; a charge ends one."""
+    """Ranges of steps with random loads and the rests between them; a charge ends a range."""
     begin = 0
     for end in range(len(comments) + 1):
         if end < len(comments) and comments[end] in WALK:
@@ -114,14 +113,14 @@ def _walks(comments: list[str]) -> Iterator[tuple[int, int]]:
         begin = end + 1
 
 
-def _add_steps(file: str, cell: str, index: int, kind: Kind, cycle: int, steps: list[Any], tray: Tray) -> None:
-    # The clock of a step begins anew with each; `time` runs through the whole experiment.
+def _add_steps(file: str, cell: str, index: int, kind: Kind, cycle: int, steps: list[Any], builder: Builder) -> None:
+    # `relativeTime` starts at zero in each step; `time` runs through the whole experiment.
     names = SET11 if kind == "reference" else ("time", *SET11[1:])
     columns: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for offset, step in enumerate(steps):
         missing = [name for name in names[:3] if name not in step]
         if missing:
-            tray.refuse(file, cell, cycle + offset, f"the step has no field {', '.join(missing)}")
+            builder.refuse(file, cell, cycle + offset, f"the step has no field {', '.join(missing)}")
             return
         series = {name: np.atleast_1d(step[name]).ravel() for name in names if name in step}
         rows = len(series["voltage"])
@@ -129,14 +128,14 @@ def _add_steps(file: str, cell: str, index: int, kind: Kind, cycle: int, steps: 
             series["temperature"] = np.full(rows, np.nan)
         if any(len(values) != rows for values in series.values()):
             lengths = ", ".join(f"{name} has {len(values)} values" for name, values in series.items())
-            tray.refuse(file, cell, cycle + offset, f"truncated: {lengths}")
+            builder.refuse(file, cell, cycle + offset, f"truncated: {lengths}")
             return
         for name, values in series.items():
             columns[name].append(values)
     series = {name: np.concatenate(parts) for name, parts in columns.items()}
     if kind == "walk" and series["time"].dtype.kind in "iuf" and len(series["time"]):
         series["time"] = series["time"] - series["time"][0]
-    tray.add(
+    builder.add(
         Log(
             cell=cell,
             index=index,
@@ -153,7 +152,7 @@ def _add_steps(file: str, cell: str, index: int, kind: Kind, cycle: int, steps: 
 
 
 def from_date(text: str) -> datetime | None:
-    """The date of a step of set #11, such as 14-Nov-2014 20:13:31; None for another form."""
+    """The date of a step of set #11, such as 14-Nov-2014 20:13:31; None for other formats."""
     try:
         return datetime.strptime(text.strip(), "%d-%b-%Y %H:%M:%S")
     except ValueError:
@@ -161,7 +160,7 @@ def from_date(text: str) -> datetime | None:
 
 
 def _from_vector(vector: Any) -> datetime | None:
-    """MATLAB's date vector: year, month, day, hour, minute, seconds with a fraction."""
+    """The date of a MATLAB date vector: year, month, day, hour, minute, seconds with a fraction."""
     try:
         year, month, day, hour, minute, seconds = np.asarray(vector, float).ravel().tolist()
         begin = datetime(int(year), int(month), int(day), int(hour), int(minute))
@@ -170,30 +169,23 @@ def _from_vector(vector: Any) -> datetime | None:
         return None
 
 
-def _never_discharges(file: str, cell: str, what: str, kinds: Counter, tray: Tray) -> None:
+def _skip_cell(file: str, cell: str, what: str, kinds: Counter, builder: Builder) -> None:
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
-    tray.refuse(file, cell, None, f"the cell never discharges; its {what}: {counted}")
+    builder.refuse(file, cell, None, f"the cell is never discharged; its {what}: {counted}")
 
 
 def _listed(value: Any) -> list[Any]:
-    """The elements of a struct array, of which SciPy gives one alone without its list."""
+    """The elements of a struct array; SciPy returns a single one without a list."""
     return list(value) if isinstance(value, list | np.ndarray) and np.ndim(value) else [value]
 
 
 def _is_absent(name: str, values: Any) -> bool:
-    """Whether a temperature was not recorded at all; another series that is empty is a fault."""
+    """Whether a temperature was not recorded; any other empty series is an error."""
     return name.lower().startswith("temperature") and np.size(values) == 0
 
 
 def _scalar(value: Any) -> float:
     try:
         return float(np.asarray(value, float).reshape(()))
-    except (TypeError, ValueError):  # not there, or the empty matrix that stands for it
+    except (TypeError, ValueError):  # missing, or an empty matrix
         return float("nan")
-
-
-def _scipy_io() -> Any:
-    try:
-        return importlib.import_module("scipy.io")
-    except ImportError:
-        raise ImportError("MATLAB files are read with SciPy: pip install twinfold[battery].") from None

@@ -1,4 +1,4 @@
-"""Discharges as a `Dataset`: current and temperature in, voltage out."""
+"""Discharges as a `Dataset`, with current and temperature as inputs and the voltage as output."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -10,30 +10,30 @@ from twinfold_studies.nasa.discharge import Discharge
 from twinfold_studies.nasa.quality import DROPOUT
 
 Rows = Literal["loaded", "start", "tail", "all"]
-LATE = 0.02  # of an interval: the load changes at least so much after the row before it
+MIN_DELAY = 0.02  # between the row before a switch of the load and the switch, relative to the interval
 
 
 def to_dataset(discharges: Iterable[Discharge], *, rows: Rows = "loaded") -> Dataset:
-    """A run for each discharge, named as it is ("B0005/0"), in the group of its cell, from time 0 on.
+    """A run for each discharge, with its name ("B0005/0") and the cell as its group, from time 0 on.
 
-    The inputs are samples: a twin holds them until the next one by default. Leave it so (`Twin(input_interpolation="hold")`) where
-    the load is switched: square waves and random walks.
+    Inputs are held between samples by default (`Twin(input_interpolation="hold")`); keep that for switched loads, such
+    as square waves and random walks.
 
     **Arguments:**
 
-    - `discharges`: those of a `Collection`, or any others.
-    - `rows`: those from the first to the last under load (`"loaded"`), with those before it (`"start"`), with the
-      recovery after it (`"tail"`), or all. Outside of the load the current is 0. No log of a cycle has a row for the
-      moment at which the load comes on, or goes off and on again in a square wave: it is put in, without a voltage, one
-      interval before the first row after it. (Logs of randomized usage begin anew with each step of the load.)
+    - `discharges`: a `Collection`, or other discharges.
+    - `rows`: from the first to the last under load (`"loaded"`), also those before the load (`"start"`) or the recovery
+      after it (`"tail"`), or all. Without load the current is 0. Logs of cycles have no row at the moment at which the
+      load is switched: it is inserted, without a voltage, one interval before the next row. (Logs of randomized usage
+      start a new step at each change of load.)
 
-    **Returns:** inputs `current` [A, positive on discharge] and `temperature` [deg C; the ambient where it was not
-    measured], output `voltage` [V; missing where a contact dropped out].
+    **Returns:** inputs `current` [A, positive on discharge] and `temperature` [deg C; the ambient if not measured],
+    output `voltage` [V; missing at dropouts].
 
-    **Raises:** `ValueError` that names file, cell and cycle of a discharge that cannot be a run.
+    **Raises:** `ValueError` that names file, cell and cycle of an unusable discharge.
     """
     if rows not in ("loaded", "start", "tail", "all"):
-        raise ValueError(f'rows={rows!r}: give "loaded", "start", "tail" or "all".')
+        raise ValueError(f'rows={rows!r}: choose "loaded", "start", "tail" or "all".')
     discharges = list(discharges)
     times, outputs, inputs = [], [], []
     for discharge in discharges:
@@ -46,7 +46,7 @@ def to_dataset(discharges: Iterable[Discharge], *, rows: Rows = "loaded") -> Dat
         voltage = np.where(voltage < DROPOUT, np.nan, voltage)
         if discharge.kind == "cycle":
             on = discharge.under_load[used.start : discharge.last + 1]
-            time, voltage, w = _switched(np.flatnonzero(on[1:] != on[:-1]) + 1, time, voltage, w)
+            time, voltage, w = _with_switches(np.flatnonzero(on[1:] != on[:-1]) + 1, time, voltage, w)
         times.append(time - time[0])
         outputs.append(voltage)
         inputs.append(w)
@@ -67,17 +67,17 @@ def _rows(discharge: Discharge, rows: Rows) -> slice:
     return slice(begin, ends.get(rows, discharge.last + 1))
 
 
-def _switched(
+def _with_switches(
     changed: np.ndarray, time: np.ndarray, voltage: np.ndarray, w: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """With a row in front of each that `changed`, for the moment at which the load came on or went off.
+    """Insert a row before each of the rows `changed`, for the moment at which the load was switched.
 
-    The logger starts anew with the load: in the logs at hand the interval in which it comes on is longer than the next
-    one by some 0.7 s, whether rows are 9 or 18 s apart, and a square wave is read at the end of its half periods.
+    The logger restarts with the load: in NASA's logs the interval in which the load is switched on is about 0.7 s
+    longer than the next one, for rows 9 and 18 s apart; square waves are sampled at the end of their half periods.
     """
     gap = time[changed] - time[changed - 1]
     regular = np.append(np.diff(time), np.inf)[changed]
-    moment = time[changed] - np.minimum(regular, (1 - LATE) * gap)
+    moment = time[changed] - np.minimum(regular, (1 - MIN_DELAY) * gap)
     rows = np.stack([w[changed, 0], w[changed - 1, 1]], axis=1)
     return np.insert(time, changed, moment), np.insert(voltage, changed, np.nan), np.insert(w, changed, rows, axis=0)
 
@@ -85,11 +85,11 @@ def _switched(
 def _check(discharge: Discharge, time: np.ndarray, inputs: np.ndarray) -> None:
     if len(time) < 2:
         raise ValueError(
-            f"{discharge.where}: {discharge.name} has {len(time)} rows under load, and a run needs two; leave it out "
-            "(Collection.select(clean=True) does)."
+            f"{discharge.where}: {discharge.name} has {len(time)} rows under load, but a run needs two; exclude it, "
+            "for example with Collection.select(clean=True)."
         )
     if np.isnan(inputs).any():
         raise ValueError(
-            f"{discharge.where}: neither the temperature nor the ambient of {discharge.name} is known; give one with "
+            f"{discharge.where}: neither temperature nor ambient of {discharge.name} is known; set it with "
             "dataclasses.replace(discharge, ambient=...)."
         )

@@ -1,16 +1,16 @@
-"""Discharges from tables, a row for each sample: CSV files and Parquet, recognised by their columns."""
+"""Discharges from CSV and Parquet tables with a row for each sample, recognised by their columns."""
 
 import csv
 import dataclasses
-import importlib
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from pyarrow import parquet
 
 from twinfold_studies.nasa.cells import ambient
-from twinfold_studies.nasa.collection import READ_ALREADY, Tray
+from twinfold_studies.nasa.collection import DUPLICATE, Builder
 from twinfold_studies.nasa.discharge import Kind
 from twinfold_studies.nasa.log import Log
 from twinfold_studies.nasa.mat import from_date
@@ -21,7 +21,7 @@ Columns = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What the columns of a table mean; `facts` is the table beside it with a row for each discharge."""
+    """The columns of a table; `facts` is the table in the same folder with a row for each discharge."""
 
     kind: Kind
     index: str
@@ -50,7 +50,7 @@ LAYOUTS = (
 
 
 class Fact(NamedTuple):
-    """What the table of discharges says of one of them."""
+    """The row of a discharge in the table of discharges."""
 
     ambient: float = np.nan
     published: float = np.nan
@@ -58,34 +58,34 @@ class Fact(NamedTuple):
     cycle: int | None = None
 
 
-def read_table(path: Path, tray: Tray) -> None:
-    """Put the discharges of a table into the tray, but for cells whose discharges of that kind are there already.
+def read_table(path: Path, builder: Builder) -> None:
+    """Add the discharges of a table, except those of cells and kinds that were already read.
 
-    A table without times is no log and left alone.
+    A table without times is not a log, and is ignored.
     """
     try:
         header = _header(path)
         if TIME not in header:
             return
         layouts = [layout for layout in LAYOUTS if layout.index in header]
-        wanted = {CELL, *layouts[0].series[:3]} if layouts else {CELL, *(each.index for each in LAYOUTS)}
-        if not layouts or not wanted <= set(header):
-            raise ValueError(f"of the columns needed it has not {', '.join(sorted(wanted - set(header)))}")
+        required = {CELL, *layouts[0].series[:3]} if layouts else {CELL, *(each.index for each in LAYOUTS)}
+        if not layouts or not required <= set(header):
+            raise ValueError(f"required columns are missing: {', '.join(sorted(required - set(header)))}")
         layout = layouts[0]
         columns = _read(path, [CELL, layout.index, *(name for name in layout.series if name in header)])
         facts = _facts(path.parent / layout.facts, layout.index) if layout.facts else {}
     except (ValueError, OSError) as error:
-        tray.refuse(path.name, "", None, f"cannot be read as a table of discharges: {error}")
+        builder.refuse(path.name, "", None, f"not readable as a table of discharges: {error}")
         return
     discharges = _discharges(columns[CELL], columns[layout.index])
-    taken = sorted(cell for cell in {cell for cell, _ in discharges} if tray.holds(cell, [layout.kind]))
-    for cell in taken:
-        tray.leave(path.name, cell, None, READ_ALREADY)
+    duplicates = sorted(cell for cell in {cell for cell, _ in discharges} if builder.has(cell, [layout.kind]))
+    for cell in duplicates:
+        builder.skip(path.name, cell, None, DUPLICATE)
     for (cell, index), rows in discharges.items():
-        if cell in taken:
+        if cell in duplicates:
             continue
         fact = facts.get((cell, index), Fact())
-        tray.add(
+        builder.add(
             Log(
                 cell=cell,
                 index=index,
@@ -112,15 +112,15 @@ def _discharges(cells: np.ndarray, indices: np.ndarray) -> dict[tuple[str, int],
 
 def _header(path: Path) -> list[str]:
     if path.suffix.lower() == ".parquet":
-        return list(_parquet().read_schema(path).names)
+        return list(parquet.read_schema(path).names)
     with path.open(newline="", encoding="utf-8-sig") as file:
         return next(csv.reader(file), [])
 
 
 def _read(path: Path, names: list[str]) -> Columns:
-    """Columns of a table, as numbers but for the cells; an empty field of a number is NaN."""
+    """Columns of a table as numbers, except the cells; an empty number is NaN."""
     if path.suffix.lower() == ".parquet":
-        table = _parquet().read_table(path, columns=names)
+        table = parquet.read_table(path, columns=names)
         columns = {name: table.column(name).to_numpy() for name in names}
     else:
         rows = _rows(path)
@@ -140,7 +140,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
         rows = list(csv.DictReader(file))
     for number, row in enumerate(rows):
         if None in row or None in row.values():
-            raise ValueError(f"row {number} has not as many fields as the header")
+            raise ValueError(f"row {number} and the header have different numbers of fields")
     return rows
 
 
@@ -152,14 +152,14 @@ def _as_floats(values: np.ndarray, name: str) -> np.ndarray:
 
 
 def _facts(path: Path, index: str) -> dict[tuple[str, int], Fact]:
-    """The rows of a table of discharges, by cell and index; none where there is no such table."""
+    """The rows of a table of discharges by cell and index; empty if there is no such table."""
     facts = {}
     for number, row in enumerate(_rows(path)) if path.is_file() else ():
         try:
             stamp = row.get("start_time")
             facts[row[CELL], int(row[index])] = Fact(
                 ambient=float(row.get("ambient_temperature_C") or row.get("nominal_ambient_C") or "nan"),
-                # In the table of set #11 it is no published value but an integral.
+                # In the table of set #11 it is not published, but an integral.
                 published=float(row["capacity_Ah"] or "nan") if "mat_cycle_index" in row else np.nan,
                 start=datetime.fromisoformat(stamp) if stamp else from_date(row.get("start_date", "")),
                 cycle=int(row["mat_cycle_index"]) if row.get("mat_cycle_index") else None,
@@ -167,10 +167,3 @@ def _facts(path: Path, index: str) -> dict[tuple[str, int], Fact]:
         except (KeyError, ValueError) as error:
             raise ValueError(f"{path.name}, row {number}: {error}") from None
     return facts
-
-
-def _parquet() -> Any:
-    try:
-        return importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise ImportError("Parquet files are read with PyArrow: pip install twinfold[battery].") from None

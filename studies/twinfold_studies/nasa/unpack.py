@@ -1,4 +1,4 @@
-"""Files out of folders and archives into a folder, and nowhere else: NASA's archives hold archives."""
+"""Safe extraction of data files from folders and (nested) archives to a folder."""
 
 import dataclasses
 import os
@@ -13,23 +13,23 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
 from twinfold.io import atomic_write
-from twinfold_studies.nasa.manifest import PIECE, Readable, checksum
+from twinfold_studies.nasa.manifest import CHUNK, Readable, checksum
 
 WANTED = (".mat", ".parquet", ".csv")
-NESTING = 4  # archives within archives; NASA's go two deep
-LARGEST = 16 << 30  # bytes in all; both of NASA's sets together are a tenth of it
+MAX_DEPTH = 4  # of nested archives; NASA's have two levels
+MAX_BYTES = 16 << 30  # in total; ten times the size of both of NASA's sets
 
 
 class Refused(ValueError):
-    """A member that must not or cannot be unpacked; the message says why."""
+    """A member that must not or cannot be unpacked; the message is the reason."""
 
 
-BROKEN = (Refused, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)  # of one member; others may be whole
+BROKEN = (Refused, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)  # of one member; others may be intact
 
 
 @dataclasses.dataclass(frozen=True)
 class Member:
-    """A file to be had: its path below the target, its size, and how to open it, before the next one is asked for."""
+    """A file to extract: path below the target, size, and a function that opens it before the next one is requested."""
 
     path: PurePosixPath
     size: int
@@ -37,33 +37,33 @@ class Member:
 
 
 def members(
-    source: Path, refuse: Callable[[str, str], None], scratch: Path, *, most: int = LARGEST
+    source: Path, refuse: Callable[[str, str], None], scratch: Path, *, max_bytes: int = MAX_BYTES
 ) -> Iterator[Member]:
-    """The data files of a folder, of an archive, or the one file itself; archives inside are opened too.
+    """The data files of a folder or an archive, including nested archives, or a single file.
 
-    **Arguments:** `source`; `refuse`, called with the name of what cannot be had and the reason; `scratch`, a
-    folder for archives found inside of others; `most`, bytes that all of it together may have once unpacked.
+    **Arguments:** `source`; `refuse`, called with the name of a member that cannot be extracted and the reason;
+    `scratch`, a folder for nested archives; `max_bytes`, limit of the total size.
     """
-    left = most
+    remaining = max_bytes
     for path in sorted(each for each in source.rglob("*") if each.is_file()) if source.is_dir() else [source]:
         below = PurePosixPath(*path.relative_to(source if source.is_dir() else source.parent).parts)
         if zipfile.is_zipfile(path):
             prefix = below.with_suffix("") if source.is_dir() else PurePosixPath()
             for member in _archive(path, prefix, refuse, scratch, 1):
-                left = _take(member, left, most)
+                remaining = _deducted(member, remaining, max_bytes)
                 yield member
         elif path.suffix.lower() == ".zip":
-            refuse(str(below), "not an archive, or a truncated one")
+            refuse(str(below), "not an archive, or truncated")
         elif path.suffix.lower() in WANTED:
             member = Member(below, path.stat().st_size, lambda path=path: path.open("rb"))
-            left = _take(member, left, most)
+            remaining = _deducted(member, remaining, max_bytes)
             yield member
         elif path == source:
-            refuse(str(below), f"neither a folder, nor a .zip, {', '.join(WANTED)} file")
+            refuse(str(below), f"neither a folder nor a .zip, {', '.join(WANTED)} file")
 
 
 def store(member: Member, folder: Path) -> tuple[str, bool]:
-    """Write a member into a folder, unless it is there already; its SHA-256, and whether it was written."""
+    """Write a member to a folder unless it is unchanged. **Returns:** its SHA-256, and whether it was written."""
     target = folder.joinpath(*member.path.parts)
     if target.is_file() and target.stat().st_size == member.size:
         with member.open() as new, target.open("rb") as old:
@@ -71,8 +71,8 @@ def store(member: Member, folder: Path) -> tuple[str, bool]:
             if checksum(old) == digest:
                 return digest, False
     if not target.parent.resolve().is_relative_to(folder.resolve()):
-        raise Refused("a link in the target leads out of it")
-    _check_room(folder, member.size)
+        raise Refused("a link in the target leads outside of it")
+    _check_space(folder, member.size)
     with atomic_write(target) as file, member.open() as source:
         _copy(source, file, member.size)
     with target.open("rb") as file:
@@ -85,7 +85,7 @@ def _archive(
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             suffix = os.path.splitext(info.filename)[1].lower()
-            # A Mac puts a twin with a name of this kind beside every file, with what it knows about it.
+            # macOS adds metadata files under this name.
             if info.is_dir() or suffix not in (*WANTED, ".zip") or "__MACOSX" in info.filename:
                 continue
             try:
@@ -93,10 +93,10 @@ def _archive(
                 if suffix != ".zip":
                     yield Member(path, info.file_size, lambda info=info: archive.open(info))
                     continue
-                if depth == NESTING:
-                    raise Refused(f"more than {NESTING} archives within one another")
-                _check_room(scratch, info.file_size)
-                # An archive is read from its end: a member of another one has to lie on the disk for that.
+                if depth == MAX_DEPTH:
+                    raise Refused(f"more than {MAX_DEPTH} levels of nested archives")
+                _check_space(scratch, info.file_size)
+                # An archive is read from its end, so a nested one must be on disk.
                 with tempfile.TemporaryFile(dir=scratch) as inner:
                     with archive.open(info) as packed:
                         _copy(packed, inner, info.file_size)
@@ -106,11 +106,11 @@ def _archive(
 
 
 def _inside(info: zipfile.ZipInfo) -> PurePosixPath:
-    """The path of a member, if it stays below the folder that it is unpacked to."""
+    """The path of a member, if it is inside the target folder."""
     name = info.filename.replace("\\", "/")
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or PureWindowsPath(name).drive or "\0" in name:
-        raise Refused("its path leads out of the archive")
+        raise Refused("its path leads outside of the target")
     if stat.S_ISLNK(info.external_attr >> 16):
         raise Refused("a symbolic link")
     if info.flag_bits & 1:
@@ -119,23 +119,23 @@ def _inside(info: zipfile.ZipInfo) -> PurePosixPath:
 
 
 def _copy(source: Readable, target: IO[bytes], size: int) -> None:
-    """Copy a file of known size, and not one byte more: a header may lie about it."""
-    left = size
-    while piece := source.read(PIECE):
-        left -= len(piece)
-        if left < 0:
+    """Copy a file of known size, and no more: the size in the header may be wrong."""
+    remaining = size
+    while chunk := source.read(CHUNK):
+        remaining -= len(chunk)
+        if remaining < 0:
             break
-        target.write(piece)
-    if left:
-        raise Refused(f"it has not the {size} bytes that are announced")
+        target.write(chunk)
+    if remaining:
+        raise Refused(f"its size is not the {size} bytes of its header")
 
 
-def _check_room(folder: Path, size: int) -> None:
+def _check_space(folder: Path, size: int) -> None:
     if shutil.disk_usage(folder).free < size:
-        raise Refused(f"it needs {size} bytes, more than the disk has left")
+        raise Refused(f"it needs {size} bytes, more than the free space of the disk")
 
 
-def _take(member: Member, left: int, most: int) -> int:
-    if member.size > left:
-        raise ValueError(f"{member.path}: more than {most} bytes to unpack in all; is this the right file?")
-    return left - member.size
+def _deducted(member: Member, remaining: int, max_bytes: int) -> int:
+    if member.size > remaining:
+        raise ValueError(f"{member.path}: the total size exceeds {max_bytes} bytes; is this the right file?")
+    return remaining - member.size

@@ -1,6 +1,5 @@
-"""Adaptive projection: violation, distance from the nearest points and cost of a whole step, against the threshold."""
+"""Adaptive projection: violation, distance from the robust trajectory and cost of a step, against the threshold."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,59 +10,62 @@ import numpy as np
 
 from twinfold.model import hrpinn
 from twinfold.numerics import RK4, AbstractProjection, Adaptive, Cell, Newton, Tangent, rollout
-from twinfold.numerics._project.adaptive import MAX_FROZEN_STEPS
-from twinfold.report import number
+from twinfold.report import format_number
 from twinfold.systems import System, two_body
+from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.contenders import Design
 from twinfold_studies.bench.experiment import Findings, Picture, Table
 from twinfold_studies.bench.figures import curves
-from twinfold_studies.bench.kept import kept
 from twinfold_studies.bench.store import Store
+from twinfold_studies.bench.timing import best_times
 from twinfold_studies.systems.robot_arm import robot_arm
 
 SYSTEMS: dict[str, Callable[[], System]] = {"two_body": lambda: two_body(energy=True), "robot_arm": robot_arm}
 BATCH, STEPS, WEIGHTS = 16, 50, 300
-REPEATS = 400  # of a program that takes less than a scheduler's time slice: the best of them met nobody
-SMALL_WEIGHTS = 0.05  # of a grey box near the end of its training, in units of those that it starts with
-# A field off by this much takes the predictors far enough for the threshold to matter.
+REPEATS = 400  # the program is shorter than a time slice of the scheduler: the best run is undisturbed
+SMALL_WEIGHTS = 0.05  # weights of a grey box near the end of training, relative to the initial ones
+MAX_FROZEN_STEPS = 16  # of `Adaptive`: a result with more steps comes from its robust iteration
+# The disturbance of the field moves the predictors far enough for the threshold to matter.
 DISTURBANCE = 0.1
 DEFAULT = Adaptive().threshold
 THRESHOLDS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, DEFAULT, 0.5)
 QUICK = (1e-3, DEFAULT)
 
 
-def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
-    """The exact field and a grey box at the default threshold, a disturbed field at all of them."""
+def analyse(store: Store, quick: bool, log: Callable[[str], None]) -> Findings:
+    """The true field and a grey box at the default threshold, and a disturbed field at all thresholds."""
     rows, sweep = [], []
     for name in ("two_body",) if quick else SYSTEMS:
         if quick:
-            tell(f"adaptive projection: {name}")
-            sweep += _kept(store, name, "exact", QUICK, quick)
+            log(f"adaptive projection: {name}")
+            sweep += _cached_rows(store, name, "exact", QUICK, quick)
             rows += [row for row in sweep if row["threshold"] in (None, DEFAULT)]
             continue
         for field in ("exact", "grey box"):
-            tell(f"adaptive projection: {name}, {field} field")
-            rows += _kept(store, name, field, (DEFAULT,), quick)
-        tell(f"adaptive projection: {name}, thresholds")
-        sweep += _kept(store, name, "disturbed", THRESHOLDS, quick)
+            log(f"adaptive projection: {name}, {field} field")
+            rows += _cached_rows(store, name, field, (DEFAULT,), quick)
+        log(f"adaptive projection: {name}, thresholds")
+        sweep += _cached_rows(store, name, "disturbed", THRESHOLDS, quick)
     used = [row for row in rows if row["projection"] == "adaptive"]
     summary = {
         "adaptive_violation_max": max(row["violation_max"] for row in rows + sweep if row["projection"] == "adaptive"),
         "adaptive_cost_ratio": max(row["cost_ratio"] for row in used),
     }
     caption = (
-        f"A batch of {BATCH} trajectories of {STEPS} RK4 steps under vmap, float64, forward; best of many, in turns. "
-        "cost_ratio: over the fast projection. robust_share: of the steps of all trajectories. distance: largest "
-        f"distance from the trajectory of the robust projection. A disturbed field is off by {DISTURBANCE}."
+        f"A batch of {BATCH} trajectories of {STEPS} RK4 steps under vmap, float64, forward; best of many. cost_ratio: "
+        "relative to the fast projection. robust_share: of the steps of all trajectories. distance: largest distance "
+        f"from the trajectory of the robust projection. The disturbance of a disturbed field is {DISTURBANCE}."
     )
     tables = [
-        Table("adaptive", "Adaptive projection: a whole step", rows, caption=caption),
+        Table("adaptive", "Adaptive projection: one step", rows, caption=caption),
         Table("adaptive_threshold", "Adaptive projection: the threshold", sweep, caption=caption),
     ]
-    return Findings(_words(rows, sweep, summary), tables, _pictures(sweep), summary)
+    return Findings(_summarise(rows, sweep, summary), tables, _pictures(sweep), summary)
 
 
-def _kept(store: Store, name: str, field: str, thresholds: tuple[float, ...], quick: bool) -> list[dict[str, Any]]:
+def _cached_rows(
+    store: Store, name: str, field: str, thresholds: tuple[float, ...], quick: bool
+) -> list[dict[str, Any]]:
     settings = [
         name,
         field,
@@ -77,11 +79,11 @@ def _kept(store: Store, name: str, field: str, thresholds: tuple[float, ...], qu
         quick,
         jax.default_backend(),
     ]
-    return kept(store, "numerics-adaptive", settings, lambda: measured(name, field, thresholds, quick))
+    return cached(store, "numerics-adaptive", settings, lambda: measure(name, field, thresholds, quick))
 
 
-def measured(name: str, field: str, thresholds: tuple[float, ...], quick: bool) -> list[dict[str, Any]]:
-    """A row for each projection: time of a step, violation, share of robust steps, distance from the robust result."""
+def measure(name: str, field: str, thresholds: tuple[float, ...], quick: bool) -> list[dict[str, Any]]:
+    """A row for each projection: time per step, violation, share of robust steps, distance from robust."""
     system = SYSTEMS[name]()
     x0s, ts = system.draw(jax.random.key(1), BATCH), system.dt * jnp.arange(STEPS + 1)
     projections: dict[tuple[str, float | None], AbstractProjection] = {
@@ -95,10 +97,9 @@ def measured(name: str, field: str, thresholds: tuple[float, ...], quick: bool) 
         return jax.jit(lambda x0s: jax.vmap(lambda x0: rollout(cell, x0, ts, throw=False))(x0s)).lower(x0s).compile()
 
     programs = {key: program(projection) for key, projection in projections.items()}
-    found = {key: each(x0s) for key, each in programs.items()}
-    best = _best(
-        {key: lambda each=each: each(x0s) for key, each in programs.items()}, REPEATS // 4 if quick else REPEATS
-    )
+    trajectories = {key: each(x0s) for key, each in programs.items()}
+    runs = {key: lambda each=each: each(x0s) for key, each in programs.items()}
+    best = best_times(runs, REPEATS // 4 if quick else REPEATS)
     return [
         {
             "system": name,
@@ -111,15 +112,15 @@ def measured(name: str, field: str, thresholds: tuple[float, ...], quick: bool) 
             "robust_share": float(jnp.mean(out.steps > MAX_FROZEN_STEPS))
             if key[0] == "adaptive"
             else float(key[0] == "robust"),
-            "distance": float(jnp.max(jnp.abs(out.xs - found["robust", None].xs))),
+            "distance": float(jnp.max(jnp.abs(out.xs - trajectories["robust", None].xs))),
             "failed": int(jnp.sum(out.failed)),
         }
-        for key, out in found.items()
+        for key, out in trajectories.items()
     ]
 
 
 def _field(system: System, kind: str) -> Callable:
-    """The exact field, one off by a smooth disturbance, or a grey box whose network is off by its small weights."""
+    """The true field, with a smooth disturbance, or with a network of small weights (a grey box)."""
     if kind == "exact":
         return system.truth
     states = len(system.state_names)
@@ -131,70 +132,61 @@ def _field(system: System, kind: str) -> Callable:
     return eqx.combine(jax.tree.map(lambda leaf: SMALL_WEIGHTS * leaf, weights), rest)
 
 
-def _best(programs: dict[Any, Callable[[], Any]], repeats: int) -> dict[Any, float]:
-    """The shortest time of each; they take turns, so that a busy moment meets them all."""
-    best = dict.fromkeys(programs, float("inf"))
-    for repeat in range(repeats):
-        for key in programs if repeat % 2 else reversed(programs):
-            began = time.perf_counter()
-            jax.block_until_ready(programs[key]())
-            best[key] = min(best[key], time.perf_counter() - began)
-    return best
-
-
-def _words(rows: list[dict[str, Any]], sweep: list[dict[str, Any]], summary: dict[str, float]) -> list[str]:
-    said = [
-        f"Adaptive projection: relative violation at most {number(summary['adaptive_violation_max'])}, a whole step at "
-        f"most {summary['adaptive_cost_ratio']:.2f} times as long as with the fast projection (threshold {DEFAULT:g}, "
-        f"batch of {BATCH})."
+def _summarise(rows: list[dict[str, Any]], sweep: list[dict[str, Any]], summary: dict[str, float]) -> list[str]:
+    sentences = [
+        f"Adaptive projection: largest relative violation {format_number(summary['adaptive_violation_max'])}; a step "
+        f"takes at most {summary['adaptive_cost_ratio']:.2f} times as long as with the fast projection (threshold "
+        f"{DEFAULT:g}, batch "
+        f"of {BATCH})."
     ]
     for row in rows:
         if row["projection"] != "fast":
-            said.append(
-                f"{row['system']}, {row['field']} field, {row['projection']}: {row['cost_ratio']:.2f} times the fast "
-                f"step, violation {number(row['violation_max'])}."
+            sentences.append(
+                f"{row['system']}, {row['field']} field, {row['projection']}: {row['cost_ratio']:.2f} times the time "
+                f"of a fast step, violation {format_number(row['violation_max'])}."
             )
     for name in dict.fromkeys(row["system"] for row in sweep):
         here = [row for row in sweep if row["system"] == name and row["projection"] == "adaptive"]
-        said.append(
+        sentences.append(
             f"{name}, {here[0]['field']} field: from threshold {here[0]['threshold']:g} to {here[-1]['threshold']:g} "
             f"the share of robust steps falls from {here[0]['robust_share']:.0%} to {here[-1]['robust_share']:.0%}, "
-            f"the cost from {here[0]['cost_ratio']:.2f} to {here[-1]['cost_ratio']:.2f} times the fast step's, and the "
-            f"distance from the robust trajectory grows from {number(here[0]['distance'])} to "
-            f"{number(here[-1]['distance'])}."
+            f"the time from {here[0]['cost_ratio']:.2f} to {here[-1]['cost_ratio']:.2f} times that of a fast step, and "
+            f"the distance from the robust trajectory grows from {format_number(here[0]['distance'])} to "
+            f"{format_number(here[-1]['distance'])}."
         )
-    return said
+    return sentences
 
 
 def _pictures(sweep: list[dict[str, Any]]) -> list[Picture]:
-    def panels(named: dict[str, str]) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
+    def panels(labels: dict[str, str]) -> dict[str, dict[str, tuple[np.ndarray, np.ndarray]]]:
         out: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
         for name in dict.fromkeys(row["system"] for row in sweep):
             here = [row for row in sweep if row["system"] == name and row["projection"] == "adaptive"]
-            across = np.array([row["threshold"] for row in here])
+            thresholds = np.array([row["threshold"] for row in here])
             out[SYSTEMS[name]().title] = {
-                label: (across, np.array([row[key] for row in here])) for label, key in named.items()
+                label: (thresholds, np.array([row[key] for row in here])) for label, key in labels.items()
             }
             for label, key in (("fast", "fast"), ("robust", "robust")):
                 (row,) = (row for row in sweep if row["system"] == name and row["projection"] == key)
-                for shown, of in named.items():
-                    if of in ("violation_max", "cost_ratio"):
-                        out[SYSTEMS[name]().title][f"{shown}, {label}"] = (across, np.full(len(across), row[of]))
+                for metric, column in labels.items():
+                    if column in ("violation_max", "cost_ratio"):
+                        constant = np.full(len(thresholds), row[column])
+                        out[SYSTEMS[name]().title][f"{metric}, {label}"] = (thresholds, constant)
         return out
 
     errors = {"violation": "violation_max", "distance from the robust trajectory": "distance"}
-    costs = {"cost": "cost_ratio", "share of robust steps": "robust_share"}
+    costs = {"time": "cost_ratio", "share of robust steps": "robust_share"}
     return [
         Picture(
             "adaptive_error",
             "Adaptive projection: error against the threshold",
-            f"The field and runs of the table; the largest over {BATCH} trajectories of {STEPS} steps.",
+            f"The same runs as in the table; largest values over {BATCH} trajectories of {STEPS} steps.",
             lambda: curves(panels(errors), "threshold", "relative violation, distance"),
         ),
         Picture(
             "adaptive_cost",
             "Adaptive projection: cost against the threshold",
-            f"A whole step of {BATCH} trajectories under vmap, over that of the fast projection; the same runs.",
-            lambda: curves(panels(costs), "threshold", "cost over that of fast, share", log=(True, False)),
+            f"Time of a step of {BATCH} trajectories under vmap, relative to the fast projection; the same runs.",
+            lambda: curves(panels(costs), "threshold", "time relative to fast, share", log=(True, False)),
         ),
     ]

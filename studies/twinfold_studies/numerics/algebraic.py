@@ -1,7 +1,6 @@
-"""A rectifier from modified nodal analysis: z solved in every stage, against DAE solvers, and its diode law learned."""
+"""A rectifier by modified nodal analysis: z solved in every stage, comparison with DAE solvers, a learned diode law."""
 
 import functools
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +10,15 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from twinfold.data import Dataset
-from twinfold.model import Implicit, Network, Simulation, Twin
-from twinfold.model._simulation import simulate_unchecked
+from twinfold.model import Implicit, Network, Simulation, Twin, simulate_unchecked
 from twinfold.numerics import RK4, Heun
-from twinfold.plot import COLOURS, DASHES, GREY, INK, PALE, STYLE, grid_of, matplotlib_of
-from twinfold.report import number
+from twinfold.plot import COLOURS, DASHES, GREY, INK, PALE, subplots
+from twinfold.report import format_number
 from twinfold.train import LevenbergMarquardt, fit
+from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.experiment import Findings, Picture, Table
-from twinfold_studies.bench.kept import kept
 from twinfold_studies.bench.store import Store
+from twinfold_studies.bench.timing import best_time
 from twinfold_studies.systems.circuit import PERIOD, RECTIFIER, LearnedLaw, high_injection, rectifier, shockley
 
 if TYPE_CHECKING:
@@ -28,24 +27,25 @@ if TYPE_CHECKING:
 AMPLITUDE = 5.0  # V
 STEP = 0.25  # ms between samples
 SUBSTEPS = (1, 2, 4, 8, 16, 32)
-TRUTH = 4  # substeps of the simulation that data and figures come from
+TRUTH = 4  # substeps of the simulation for data and figures
 TOLERANCES = (1e-4, 1e-6, 1e-8, 1e-10)
-# What a data sheet would say of the diode, without the knee; the network corrects it.
+# Parameters as from a data sheet, without the knee; the network corrects them.
 ROUGH = {"I_s": 1.2e-5, "V_T": 0.053}
+REPEATS = 3  # of each timing
 NOISE = (1e-3, 1e-2)  # V, mA
 AMPLITUDES = (2.0, 3.5, 5.0)
 
 
-def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
-    """Error against time, iterations with and without a warm start, residuals, and the learned law."""
+def analyse(store: Store, quick: bool, log: Callable[[str], None]) -> Findings:
+    """Errors and times, iterations with and without warm start, residuals, and the learned law."""
     periods, epochs = (1, 10) if quick else (3, 60)
     settings = [AMPLITUDE, STEP, SUBSTEPS, TOLERANCES, RECTIFIER, periods, quick]
-    tell("algebraic: circuit")
-    errors = kept(store, "numerics-algebraic-errors", settings, lambda: against_peers(periods, quick))
-    tell("algebraic: residuals and iterations")
-    solved = kept(store, "numerics-algebraic-solved", settings, lambda: solutions(periods))
-    tell("algebraic: learned law")
-    law = kept(
+    log("algebraic: circuit")
+    errors = cached(store, "numerics-algebraic-errors", settings, lambda: against_peers(periods, quick))
+    log("algebraic: residuals and iterations")
+    solved = cached(store, "numerics-algebraic-solved", settings, lambda: solutions(periods))
+    log("algebraic: learned law")
+    law = cached(
         store,
         "numerics-algebraic-law",
         [settings, ROUGH, NOISE, AMPLITUDES, epochs],
@@ -53,29 +53,29 @@ def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
     )
     waves, residuals, steps = solved["waves"], solved["residuals"], solved["steps"]
     return Findings(
-        words(errors, residuals, steps, law),
+        summarise(errors, residuals, steps, law),
         [
             Table(
                 "circuit_errors",
-                "Rectifier: largest error of the load's voltage, and seconds",
+                "Rectifier: largest error of the load voltage, and time",
                 errors,
-                caption="Wall time of one simulation, the fastest of three, compilation left out; 'batch' is the time "
-                "for each of 64 trajectories side by side.",
+                caption="Wall time of one simulation in seconds, best of three, without compilation; 'batch': time per "
+                "trajectory of a batch of 64.",
             ),
             Table(
                 "circuit_residuals",
                 "Residual of the algebraic equations at the samples",
                 residuals,
-                caption="max |h_i| / (sum_j |dh_i/dz_j| (|z_j| + 1)), and the same in units of the dtype's rounding.",
+                caption="max |h_i| / (sum_j |dh_i/dz_j| (|z_j| + 1)), and the same in units of the machine epsilon.",
             ),
-            Table("circuit_steps", "Newton iterations for one solution", steps),
-            Table("circuit_law", "The diode's law, learned inside the algebraic equations", law["rows"]),
+            Table("circuit_steps", "Newton iterations per solution", steps),
+            Table("circuit_law", "The diode law, learned inside the algebraic equations", law["rows"]),
         ],
         [
             Picture(
                 "circuit_waves",
                 "Half-wave rectifier",
-                "Node voltages and currents are solved for in every stage; the capacitor's voltage is the only state.",
+                "Node voltages and currents are solved for in every stage; the capacitor voltage is the only state.",
                 lambda: wave_figure(waves),
             ),
             Picture(
@@ -87,7 +87,7 @@ def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
             Picture(
                 "circuit_law",
                 "Learned diode law",
-                "Learned from the load's voltage and the source's current; grey where the data say nothing.",
+                "Learned from load voltage and source current; grey: no information in the data.",
                 lambda: law_figure(law),
             ),
         ],
@@ -98,26 +98,28 @@ def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
     )
 
 
-def words(errors: list[dict], residuals: list[dict], steps: list[dict], law: dict) -> list[str]:
-    """What the numbers say."""
+def summarise(errors: list[dict], residuals: list[dict], steps: list[dict], law: dict) -> list[str]:
+    """Residuals, errors, iterations, the learned law and times."""
     best = min((row for row in errors if row["method"] == "twinfold"), key=lambda row: row["error"])
     cold, warm = (next(row["mean"] for row in steps if row["start"] == start) for start in ("zero", "last sample"))
     lines = [
-        f"Circuit: the algebraic equations hold to {number(residuals[0]['largest'])} (relative, float64) and "
-        f"{number(residuals[1]['largest'])} (float32) at every sample; the voltage comes to within "
-        f"{number(best['error'])} V of a reference at a tolerance of 1e-12.",
-        f"Circuit: {number(cold)} Newton iterations a solution from zero, {number(warm)} from the last sample.",
-        f"Circuit: the diode's law is found to {number(100 * law['error'])} % of the largest current, from "
-        f"{number(100 * law['before'])} % before training.",
+        f"Circuit: the algebraic equations hold to {format_number(residuals[0]['largest'])} (relative, float64) and "
+        f"{format_number(residuals[1]['largest'])} (float32) at every sample; the error of the voltage "
+        f"against a reference with a tolerance of 1e-12 is at most {format_number(best['error'])} V.",
+        f"Circuit: {format_number(cold)} Newton iterations per solution from zero, {format_number(warm)} from the last "
+        "sample.",
+        f"Circuit: the error of the learned diode law is {format_number(100 * law['error'])} % of the largest current, "
+        f"from {format_number(100 * law['before'])} % before training.",
     ]
-    quick = {
+    fastest = {
         method: 1e3 * min(row["seconds"] for row in errors if row["method"] == method and row["error"] < 1e-6)
         for method in dict.fromkeys(row["method"] for row in errors if row["error"] < 1e-6)
     }
-    listed = ", ".join(f"{method} {number(time)} ms" for method, time in sorted(quick.items(), key=lambda one: one[1]))
-    lines.append(f"Circuit: one trajectory to an error below 1e-6 V: {listed} (batch: each of many at a time).")
+    ordered = sorted(fastest.items(), key=lambda item: item[1])
+    listed = ", ".join(f"{method} {format_number(ms)} ms" for method, ms in ordered)
+    lines.append(f"Circuit: time of a trajectory with an error below 1e-6 V: {listed} (batch: per trajectory).")
     if not any(row["method"] == "CasADi IDAS" for row in errors):
-        lines.append("Circuit: CasADi is not installed, so that IDAS is missing from the comparison.")
+        lines.append("Circuit: CasADi is not installed; IDAS is missing from the comparison.")
     return lines
 
 
@@ -125,7 +127,7 @@ def _samples(periods: int) -> np.ndarray:
     return np.arange(0.0, periods * PERIOD + STEP / 2, STEP)
 
 
-# Built once: what JAX compiled for a twin is found again only for the same object.
+# Cached, because JAX reuses a compiled program only for the same object.
 @functools.cache
 def _twin(substeps: int) -> Twin:
     return rectifier(integrator=RK4(substeps))
@@ -136,48 +138,39 @@ def _simulate(
 ) -> Simulation:
     p = {name: value.astype(dtype) for name, value in _twin(substeps).parameters().items()}
     ts, w = jnp.asarray(times, dtype), jnp.full((len(times), 1), amplitude, dtype)
-    return simulate_unchecked(_twin(substeps), jnp.zeros(1, dtype), ts, w, p, None)
-
-
-def _seconds(run: Callable[[], Any], repeats: int = 3) -> float:
-    run()
-    taken = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        run()
-        taken.append(time.perf_counter() - begun)
-    return min(taken)
+    return simulate_unchecked(_twin(substeps), jnp.zeros(1, dtype), ts, w, p)
 
 
 def against_peers(periods: int, quick: bool) -> list[dict[str, Any]]:
-    """Error and time of the twin at several substeps, of SciPy and of IDAS at several tolerances."""
+    """Error and time of the twin with several substeps, and of SciPy and IDAS with several tolerances."""
     times = _samples(periods)
     exact = scipy_solution(times, "DOP853", 1e-12)
     rows = []
     for substeps in (TRUTH,) if quick else SUBSTEPS:
-        error = np.abs(np.asarray(_simulate(substeps, times).xs)[:, 0] - exact).max()
-        seconds = _seconds(lambda substeps=substeps: _simulate(substeps, times).xs.block_until_ready())
+        xs, seconds = best_time(lambda substeps=substeps: _simulate(substeps, times).xs, REPEATS)
+        error = np.abs(np.asarray(xs)[:, 0] - exact).max()
         rows.append(_row("twinfold", f"RK4({substeps})", error, seconds))
         if not quick:
             rows.append(_row("twinfold, batch", f"RK4({substeps})", error, _batch_seconds(substeps, times)))
     for method in ("Radau", "BDF"):
         for tolerance in TOLERANCES[:2] if quick else TOLERANCES:
-            found = scipy_solution(times, method, tolerance)
-            taken = _seconds(lambda method=method, tol=tolerance: scipy_solution(times, method, tol), 1 if quick else 3)
-            rows.append(_row(f"SciPy {method}", f"{tolerance:g}", np.abs(found - exact).max(), taken))
+            solve = functools.partial(scipy_solution, times, method, tolerance)
+            xs, seconds = best_time(solve, 1 if quick else REPEATS)
+            rows.append(_row(f"SciPy {method}", f"{tolerance:g}", np.abs(xs - exact).max(), seconds))
     for tolerance in TOLERANCES[:2] if quick else TOLERANCES:
         run = idas(times, tolerance)
         if run is not None:
-            rows.append(_row("CasADi IDAS", f"{tolerance:g}", np.abs(run() - exact).max(), _seconds(run)))
+            xs, seconds = best_time(run, REPEATS)
+            rows.append(_row("CasADi IDAS", f"{tolerance:g}", np.abs(xs - exact).max(), seconds))
     return rows
 
 
 def _batch_seconds(substeps: int, times: np.ndarray, size: int = 64) -> float:
-    """For each of many trajectories side by side."""
+    """Time per trajectory of a batch."""
     twin, ts, w = _twin(substeps), jnp.asarray(times), jnp.full((len(times), 1), AMPLITUDE)
     p, starts = twin.parameters(), jnp.linspace(0.0, 1e-3, size)[:, None]
-    run = jax.jit(jax.vmap(lambda x0: simulate_unchecked(twin, x0, ts, w, p, None).xs))
-    return _seconds(lambda: run(starts).block_until_ready()) / size
+    run = jax.jit(jax.vmap(lambda x0: simulate_unchecked(twin, x0, ts, w, p).xs))
+    return best_time(lambda: run(starts), REPEATS)[1] / size
 
 
 def _row(method: str, setting: str, error: float, seconds: float) -> dict[str, Any]:
@@ -185,7 +178,7 @@ def _row(method: str, setting: str, error: float, seconds: float) -> dict[str, A
 
 
 def scipy_solution(times: np.ndarray, method: str, tolerance: float) -> np.ndarray:
-    """The load's voltage: the circuit reduced by hand to one equation for the diode, solved in every evaluation."""
+    """The load voltage: the circuit is reduced to one equation for the diode, solved in every evaluation."""
     from scipy.integrate import solve_ivp
     from scipy.optimize import brentq
 
@@ -202,12 +195,12 @@ def scipy_solution(times: np.ndarray, method: str, tolerance: float) -> np.ndarr
         across: Any = brentq(excess, *ends, xtol=1e-15, rtol=np.float64(1e-14))
         return [((free - across) / p["R_s"] - x[0] / p["R"]) / p["C"]]
 
-    found = solve_ivp(rate, (0.0, times[-1]), [0.0], method, times, rtol=tolerance, atol=tolerance, max_step=1.0)
-    return found.y[0]
+    solution = solve_ivp(rate, (0.0, times[-1]), [0.0], method, times, rtol=tolerance, atol=tolerance, max_step=1.0)
+    return solution.y[0]
 
 
 def idas(times: np.ndarray, tolerance: float) -> Callable[[], np.ndarray] | None:
-    """The load's voltage from the DAE as it is, five algebraic variables and all; None without CasADi."""
+    """The load voltage from the DAE with its five algebraic variables; None without CasADi."""
     try:
         import casadi
     except ImportError:
@@ -226,7 +219,7 @@ def idas(times: np.ndarray, tolerance: float) -> Callable[[], np.ndarray] | None
         out - x,
     )
     dae = {"t": t, "x": x, "z": z, "ode": charging / p["C"], "alg": h}
-    # With the algebraic variables in the error test it fails at 1e-10: their slopes jump where the diode opens.
+    # With algebraic variables in the error test it fails at 1e-10: their slopes jump where the diode starts to conduct.
     options = {"abstol": tolerance, "reltol": tolerance, "suppress_algebraic": True, "max_step_size": 1.0}
     options |= {"max_num_steps": 100_000, "show_eval_warnings": False}
     solver = casadi.integrator("circuit", "idas", dae, 0.0, times.tolist(), options)
@@ -234,13 +227,13 @@ def idas(times: np.ndarray, tolerance: float) -> Callable[[], np.ndarray] | None
 
 
 def solutions(periods: int) -> dict[str, Any]:
-    """Waves, residuals in both dtypes, and how many iterations a solution takes from where it starts."""
+    """Solutions, residuals in both dtypes, and iterations from several initial guesses."""
     times, residuals = _samples(periods), []
     waves, twin = _simulate(TRUTH, times), _twin(TRUTH)
     algebraic = twin.algebraic
     assert isinstance(algebraic, Implicit)
     for dtype in (jnp.float64, jnp.float32):
-        found = waves if dtype == jnp.float64 else _simulate(TRUTH, times, dtype)
+        simulation = waves if dtype == jnp.float64 else _simulate(TRUTH, times, dtype)
         p = {name: value.astype(dtype) for name, value in twin.parameters().items()}
 
         def relative(t: jax.Array, x: jax.Array, z: jax.Array, p: dict = p, dtype: Any = dtype) -> jax.Array:
@@ -249,7 +242,7 @@ def solutions(periods: int) -> dict[str, Any]:
 
             return jnp.max(jnp.abs(residual(z)) / (jnp.abs(jax.jacfwd(residual)(z)) @ (jnp.abs(z) + 1)))
 
-        largest = float(jnp.max(jax.jit(jax.vmap(relative))(found.ts, found.xs, found.zs)))
+        largest = float(jnp.max(jax.jit(jax.vmap(relative))(simulation.ts, simulation.xs, simulation.zs)))
         eps = float(jnp.finfo(dtype).eps)
         residuals.append({"dtype": jnp.dtype(dtype).name, "largest": largest, "in_eps": largest / eps})
     values = twin.parameters()
@@ -266,26 +259,26 @@ def solutions(periods: int) -> dict[str, Any]:
 
 
 def learned_law(epochs: int, quick: bool) -> dict[str, Any]:
-    """The law of the diode from outputs of the circuit with noise, and how far it is from the truth."""
+    """The diode law learned from noisy outputs of the circuit, and its error."""
     times, p = _samples(1), _twin(TRUTH).parameters()
     runs = [_simulate(TRUTH, times, amplitude=each) for each in AMPLITUDES]
     ys = np.stack([np.asarray(run.ys) for run in runs])
     ys = ys + np.random.default_rng(0).normal(size=ys.shape) * NOISE
     inputs = np.stack([np.full((len(times), 1), each) for each in AMPLITUDES])
     data = Dataset.from_arrays(times, ys, inputs=inputs, x0=np.zeros((len(runs), 1)))
-    # The law takes up the integrator's own error: 1 mV with Heun's method, small enough to see that it works.
+    # The law compensates the error of the integrator: 1 mV with Heun's method, small enough for a quick run.
     integrator = Heun(4) if quick else RK4(2)
     twin = rectifier(LearnedLaw(Network(1, 1, 8, 1, zero_last=True)), ROUGH, integrator)
-    found = fit(twin, data, method=LevenbergMarquardt(epochs), progress=False)
+    fitted = fit(twin, data, method=LevenbergMarquardt(epochs), progress=False)
     zs = np.stack([np.asarray(run.zs) for run in runs])
-    seen = float((zs[..., 1] - zs[..., 2]).max())
-    v = np.linspace(0.0, 1.15 * seen, 116)
+    highest = float((zs[..., 1] - zs[..., 2]).max())
+    v = np.linspace(0.0, 1.15 * highest, 116)
     laws = {
         "true": _law(high_injection, v, p),
         "rough": _law(shockley, v, p | ROUGH),
-        "learned": _law(_network_of(found.twin), v, found.twin.parameters()),
+        "learned": _law(_learned_law(fitted.twin), v, fitted.twin.parameters()),
     }
-    inside = v <= seen
+    inside = v <= highest
     largest = laws["true"][inside].max()
     error = {name: float(np.abs(law - laws["true"])[inside].max() / largest) for name, law in laws.items()}
     conducting = inside & (laws["true"] > 0.01 * largest)
@@ -298,18 +291,17 @@ def learned_law(epochs: int, quick: bool) -> dict[str, Any]:
         for name, law in laws.items()
         if name != "true"
     ]
-    curves_of = {name: law.tolist() for name, law in laws.items()}
     return {
         "error": error["learned"],
         "before": error["rough"],
-        "seen": seen,
+        "seen": highest,
         "v": v.tolist(),
-        "laws": curves_of,
+        "laws": {name: law.tolist() for name, law in laws.items()},
         "rows": rows,
     }
 
 
-def _network_of(twin: Twin) -> Callable:
+def _learned_law(twin: Twin) -> Callable:
     """The learned law inside the equations of a fitted twin."""
     leaves = jax.tree.leaves(twin.algebraic, is_leaf=lambda node: isinstance(node, LearnedLaw))
     return next(node for node in leaves if isinstance(node, LearnedLaw))
@@ -320,10 +312,9 @@ def _law(law: Callable, v: np.ndarray, p: Any) -> np.ndarray:
 
 
 def error_figure(rows: list[dict[str, Any]]) -> "Figure":
-    """Error against seconds, a curve for each method."""
+    """Error against time, one curve per method."""
     methods = dict.fromkeys(row["method"] for row in rows)
-    with matplotlib_of().rc_context(STYLE):
-        figure, (axis,) = grid_of(1, 1, width=8.5, height=3.4)
+    with subplots(1, 1, width=8.5, height=3.4) as (figure, (axis,)):
         for method, colour, dashes in zip(methods, COLOURS, DASHES, strict=False):
             here = [row for row in rows if row["method"] == method]
             seconds, errors = [row["seconds"] for row in here], [row["error"] for row in here]
@@ -335,10 +326,9 @@ def error_figure(rows: list[dict[str, Any]]) -> "Figure":
 
 
 def wave_figure(waves: dict[str, list[float]]) -> "Figure":
-    """Voltages above, currents below."""
+    """Voltages in the upper panel, currents in the lower one."""
     t = np.array(waves["t"])
-    with matplotlib_of().rc_context(STYLE):
-        figure, (volts, amps) = grid_of(2, 1, width=8.5, height=2.2, sharex=True)
+    with subplots(2, 1, width=8.5, height=2.2, sharex=True) as (figure, (volts, amps)):
         for name, label, colour, axis, sign in (
             ("v(in)", "source", GREY, volts, 1),
             ("v(anode)", "anode", COLOURS[0], volts, 1),
@@ -357,13 +347,12 @@ def wave_figure(waves: dict[str, list[float]]) -> "Figure":
 
 
 def law_figure(law: dict[str, Any]) -> "Figure":
-    """Current against voltage, linear and logarithmic; grey beyond the data and below their noise."""
+    """Current against voltage, linear and logarithmic; grey outside the data and below the noise."""
     v = np.array(law["v"])
-    heard = float(np.interp(NOISE[1], law["laws"]["true"], v))
-    with matplotlib_of().rc_context(STYLE):
-        figure, axes = grid_of(1, 2, width=9.5, height=3.4)
+    lowest = float(np.interp(NOISE[1], law["laws"]["true"], v))
+    with subplots(1, 2, width=9.5, height=3.4) as (figure, axes):
         for axis, scale in zip(axes, ("linear", "log"), strict=True):
-            for unknown in ((0.0, heard), (law["seen"], v[-1])):
+            for unknown in ((0.0, lowest), (law["seen"], v[-1])):
                 axis.axvspan(*unknown, color=PALE, zorder=0)
             axis.plot(v, law["laws"]["true"], color=INK, linewidth=5, alpha=0.25, label="true")
             axis.plot(v, law["laws"]["rough"], color=GREY, linestyle=(0, (3, 1.2)), label="before training")

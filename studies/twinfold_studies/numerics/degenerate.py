@@ -1,5 +1,4 @@
-"""Degenerate constraints and bounds: what each projection makes of constraints that are redundant, singular, impossible
-or one-sided: correct, or flagged."""
+"""Degenerate constraints and bounds: redundant, singular, infeasible and one-sided constraints."""
 
 import time
 from collections.abc import Callable
@@ -9,14 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twinfold._core import RESULTS
+from twinfold import RESULTS
 from twinfold.model import Bounds, Conserved, Constraint, Stack
 from twinfold.numerics import RK4, AbstractProjection, Adaptive, Cell, Euler, Newton, NoProjection, Tangent, rollout
-from twinfold.plot import COLOURS, GREY, INK, STYLE, grid_of, matplotlib_of
-from twinfold.report import number
+from twinfold.plot import COLOURS, GREY, INK, subplots
+from twinfold.report import format_number
+from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.experiment import Findings, Picture, Table
-from twinfold_studies.bench.kept import kept
 from twinfold_studies.bench.store import Store
+from twinfold_studies.bench.timing import best_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,14 +27,14 @@ PROJECTIONS: dict[str, AbstractProjection] = {
     "adaptive": Adaptive(),
     "robust": Newton(),
 }
-H = 1e-5  # of central differences
+H = 1e-5  # step of central differences
 
 
 def circle(x: Any) -> Any:
     return x[0] ** 2 + x[1] ** 2 - 1
 
 
-# By number of equations: the kinds of constraint, of which a parameter chooses one.
+# Constraints by number of equations; a parameter selects one.
 KINDS: dict[int, dict[str, Callable]] = {
     1: {
         "circle": circle,
@@ -49,7 +49,7 @@ KINDS: dict[int, dict[str, Callable]] = {
         "contradiction": lambda x: jnp.stack([circle(x), circle(x) - 1]),
     },
 }
-# Kind, situation, predictor, last state on the manifold.
+# Constraint, situation, predictor, last state on the manifold.
 CASES: list[tuple[str, str, list[float], list[float]]] = [
     ("circle", "regular", [0.7, 0.8, 0.3], [0.6, 0.8, 0.0]),
     ("circle", "far predictor", [30.0, -4.0, 2.0], [0.6, 0.8, 0.0]),
@@ -66,28 +66,30 @@ CASES: list[tuple[str, str, list[float], list[float]]] = [
     ("contradiction", "infeasible", [0.6, 0.8, 0.1], [0.6, 0.8, 0.0]),
 ]
 OUTCOMES = ("successful", "outside_domain", "not_differentiable", "singular", "not_converged", "second_order")
-WORDS = {int(getattr(RESULTS, name)._value): name.replace("_", " ") for name in OUTCOMES}
+LABELS = {int(getattr(RESULTS, name)._value): name.replace("_", " ") for name in OUTCOMES}
 
 
-def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
-    """A table of situations, a pendulum with a redundant constraint, and bounds."""
+def analyse(store: Store, quick: bool, log: Callable[[str], None]) -> Findings:
+    """Degenerate situations, a pendulum with a redundant constraint, and bounds."""
     names = ["robust"] if quick else list(PROJECTIONS)
     dtypes = ["float64"] if quick else ["float64", "float32"]
     rows = []
     for name in names:
         for dtype in dtypes:
-            tell(f"degenerate constraints: {name}, {dtype}")
-            found = kept(
-                store, "numerics-degenerate", [name, dtype, CASES, H], lambda name=name, dtype=dtype: cases(name, dtype)
+            log(f"degenerate constraints: {name}, {dtype}")
+            rows += cached(
+                store,
+                "numerics-degenerate",
+                [name, dtype, CASES, H],
+                lambda name=name, dtype=dtype: case_rows(name, dtype),
             )
-            rows += found
-    tell("a pendulum whose length is given twice")
+    log("redundant constraints: a pendulum with its length given twice")
     steps = 50 if quick else 1000
-    swing = kept(store, "numerics-redundant", [steps], lambda: redundant_pendulum(steps))
-    tell("bounds")
+    swing = cached(store, "numerics-redundant", [steps], lambda: redundant_pendulum(steps))
+    log("bounds")
     count = 20 if quick else 200
-    bounded = kept(store, "numerics-bounds", [count], lambda: bounds_and_peer(count))
-    run = kept(store, "numerics-kinetics", ["Euler", 1.4], concentrations)
+    bounded = cached(store, "numerics-bounds", [count], lambda: bounded_projections(count))
+    run = cached(store, "numerics-kinetics", ["Euler", 1.4], concentrations)
     wrong = sum(row["verdict"] == "wrong" for row in rows)
     summary = {
         "degenerate_wrong": float(wrong),
@@ -95,67 +97,67 @@ def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
         "bounds_violation_max": bounded["violation_max"],
         "bounds_solved_share": bounded["solved"] / bounded["states"],
     }
-    words = [
+    sentences = [
         f"Degenerate constraints: of {len(rows)} combinations of projection, precision and situation "
         f"{sum(row['verdict'] == 'correct' for row in rows)} are correct, "
-        f"{sum(row['verdict'] == 'flagged' for row in rows)} flagged (the state as it was, identity derivative), "
-        f"{sum(row['verdict'] == 'reported' for row in rows)} told by their violation alone (one step promises no "
-        f"more), and {wrong} wrong.",
-        f"A pendulum whose length is given twice over {steps} steps: largest relative violation "
-        f"{number(summary['redundant_violation_max'])}, distance from the one with the length given once "
-        f"{number(swing[-1]['distance'])}, {swing[-1]['cost_ratio']:.2f} times its cost.",
+        f"{sum(row['verdict'] == 'flagged' for row in rows)} flagged (state unchanged, identity derivative), "
+        f"{sum(row['verdict'] == 'reported' for row in rows)} reported by their violation (a single linearised step), "
+        f"and {wrong} wrong.",
+        f"A pendulum with its length given twice, {steps} steps: largest relative violation "
+        f"{format_number(summary['redundant_violation_max'])}, distance from the trajectory with the length given once "
+        f"{format_number(swing[-1]['distance'])}, {swing[-1]['cost_ratio']:.2f} times its time.",
         f"Bounds on a sphere: {bounded['solved']} of {bounded['states']} states solved, largest violation "
-        f"{number(bounded['violation_max'])}; SciPy's SLSQP is nearer by more than 1e-7 for "
-        f"{bounded['peer_nearer']} of them and farther for {bounded['peer_farther']}.",
+        f"{format_number(bounded['violation_max'])}; the point of SciPy's SLSQP is nearer by more than "
+        f"1e-7 for {bounded['peer_nearer']} of them and farther for {bounded['peer_farther']}.",
     ]
     tables = [
         Table(
             "degenerate",
             "Degenerate constraints, by projection",
             rows,
-            caption="correct: on the manifold, with the derivative that central differences find; flagged: the state "
-            "as it was, identity derivative; reported: one linearised step, its violation says how far it is.",
+            caption="correct: on the manifold, and the derivative agrees with central differences; flagged: state "
+            "unchanged, identity derivative; reported: one linearised step, with its violation.",
         ),
-        Table("redundant", "A pendulum with its length given once, and twice", swing),
-        Table("bounds", "Nearest states with bounds, against SLSQP from SciPy", [bounded]),
+        Table("redundant", "A pendulum with its length given once and twice", swing),
+        Table("bounds", "Nearest states with bounds, compared with SciPy's SLSQP", [bounded]),
     ]
     pictures = [
         Picture(
             "bounds",
-            "Bounds beside a conserved total",
-            "A -> B -> C by explicit Euler with steps that are far too long: unprojected (the total is kept by the "
-            "method itself), and projected onto the total with concentrations that are not negative.",
-            lambda: draw(run),
+            "Bounds and a conserved total",
+            "A -> B -> C by explicit Euler with steps that are far too long: unprojected (the method itself conserves "
+            "the total), and projected onto the total with non-negative concentrations.",
+            lambda: concentration_figure(run),
         )
     ]
-    return Findings(words, tables, pictures, summary)
+    return Findings(sentences, tables, pictures, summary)
 
 
-def cases(name: str, dtype: str) -> list[dict[str, Any]]:
-    """A row for each situation: how it ended, violation, error of the derivative, and the verdict."""
+def case_rows(name: str, dtype: str) -> list[dict[str, Any]]:
+    """A row for each situation: result, violation, error of the derivative, and verdict."""
     shifts = H * np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
     rows = []
     for equations, kinds in KINDS.items():
         chosen = [case for case in CASES if case[0] in kinds]
-        every = list(kinds)
-        which = np.repeat([np.eye(len(every))[every.index(case[0])] for case in chosen], 7, axis=0)
+        names = list(kinds)
+        selected = np.repeat([np.eye(len(names))[names.index(case[0])] for case in chosen], 7, axis=0)
         xs = np.concatenate([np.array(case[2]) + shifts for case in chosen])
         anchors = np.repeat([case[3] for case in chosen], 7, axis=0)
-        arrays = [jnp.asarray(each, dtype) for each in (xs, which, anchors)]
-        found = _program(PROJECTIONS[name], kinds, equations)(*arrays)
-        by_case = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, 7, *leaf.shape[1:]), found)
+        arrays = [jnp.asarray(each, dtype) for each in (xs, selected, anchors)]
+        results = _program(PROJECTIONS[name], kinds, equations)(*arrays)
+        by_case = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, 7, *leaf.shape[1:]), results)
         for i, (kind, situation, _, _) in enumerate(chosen):
             out, slopes = jax.tree.map(lambda leaf, i=i: leaf[i], by_case)
             difference = (out.x[1:4] - out.x[4:7]).T / (2 * H)
-            reason = WORDS[int(out.result._value[0])]
-            # Single precision has too few digits for differences; what is flagged has not moved.
-            compared = dtype == "float64" and reason == "successful"
+            label = LABELS[int(out.result._value[0])]
+            # Single precision has too few digits for differences; flagged states are unchanged.
+            compared = dtype == "float64" and label == "successful"
             row = {
                 "projection": name,
                 "dtype": dtype,
                 "constraint": kind,
                 "situation": situation,
-                "result": reason,
+                "result": label,
                 "violation": float(out.violation[0].max()),
                 "redundant": int(out.redundant[0]),
                 "derivative_error": float(np.abs(slopes[0] - difference).max()) if compared else None,
@@ -176,12 +178,12 @@ def _program(projection: AbstractProjection, kinds: dict[str, Callable], equatio
         slopes, out = jax.jacfwd(run, has_aux=True)(x)
         return out, slopes
 
-    # It runs once: compiling it is what takes the time.
+    # It runs once, so compilation dominates.
     return jax.jit(jax.vmap(one), compiler_options={"xla_backend_optimization_level": 0})
 
 
 def _verdict(row: dict[str, Any], name: str, x: np.ndarray, target: np.ndarray, slopes: np.ndarray) -> str:
-    """Correct, flagged, told by the violation alone, or wrong."""
+    """Correct, flagged, reported (by the violation) or wrong; see the caption of the table."""
     if not (np.isfinite(x).all() and np.isfinite(slopes).all()):
         return "wrong"
     if row["result"] != "successful":
@@ -191,12 +193,12 @@ def _verdict(row: dict[str, Any], name: str, x: np.ndarray, target: np.ndarray, 
     if not exact:
         return "wrong"
     size = max(float(np.abs(target).max()), 1.0)
-    held = row["violation"] <= (1e-11 if row["dtype"] == "float64" else 1e-4) * size**2
-    return "correct" if held else "reported" if name == "fast" else "wrong"
+    satisfied = row["violation"] <= (1e-11 if row["dtype"] == "float64" else 1e-4) * size**2
+    return "correct" if satisfied else "reported" if name == "fast" else "wrong"
 
 
 def redundant_pendulum(steps: int) -> list[dict[str, Any]]:
-    """The Cartesian pendulum with position and velocity constraint, and with the former given twice."""
+    """The Cartesian pendulum with position and velocity constraints, and with the former given twice."""
 
     def field(x: Any) -> Any:
         pull = (x[2] ** 2 + x[3] ** 2 - 9.81 * x[1]) / (x[0] ** 2 + x[1] ** 2)
@@ -212,13 +214,7 @@ def redundant_pendulum(steps: int) -> list[dict[str, Any]]:
     for name, constraint in stacks.items():
         cell = Cell(field, integrator=RK4(), constraint=constraint, projection=Newton())
         run = jax.jit(lambda x0, cell=cell: rollout(cell, x0, ts, throw=False))
-        out = jax.block_until_ready(run(x0))
-        times = []
-        for _ in range(9):
-            begin = time.perf_counter()
-            jax.block_until_ready(run(x0))
-            times.append(time.perf_counter() - begin)
-        seconds[name] = min(times)
+        out, seconds[name] = best_time(lambda run=run: run(x0), 9)
         first = out.xs if first is None else first
         rows.append(
             {
@@ -234,8 +230,8 @@ def redundant_pendulum(steps: int) -> list[dict[str, Any]]:
     return rows
 
 
-def bounds_and_peer(count: int) -> dict[str, Any]:
-    """The nearest states of a sphere with a band and a saddle cut away, and those of SLSQP from the same start."""
+def bounded_projections(count: int) -> dict[str, Any]:
+    """The nearest states of a sphere with bounds on x_0 and x_1 x_2, and those of SLSQP from the same start."""
     from scipy.optimize import minimize
 
     constraint = Stack(
@@ -248,16 +244,13 @@ def bounds_and_peer(count: int) -> dict[str, Any]:
     xs = rng.normal(size=(count, 3))
     xs *= rng.uniform(0.7, 1.3, size=(count, 1)) / np.linalg.norm(xs, axis=1, keepdims=True)
     run = jax.jit(jax.vmap(lambda x: Newton().project(constraint, 0.0, x, {}, jnp.zeros(3))))
-    out = jax.block_until_ready(run(jnp.asarray(xs)))
-    begin = time.perf_counter()
-    jax.block_until_ready(run(jnp.asarray(xs)))
-    ours = time.perf_counter() - begin
+    out, ours = best_time(lambda: run(jnp.asarray(xs)), 1)
     solved = np.asarray(out.result == RESULTS.successful)
     rules = [
         {"type": "eq", "fun": lambda y: y @ y - 1},
         {"type": "ineq", "fun": lambda y: np.array([y[0] + 0.2, 0.5 - y[0], 0.1 - y[1] * y[2]])},
     ]
-    begin = time.perf_counter()
+    start = time.perf_counter()
     peers = [
         minimize(
             lambda y, x=x: 0.5 * np.sum((y - x) ** 2),
@@ -269,10 +262,10 @@ def bounds_and_peer(count: int) -> dict[str, Any]:
         )
         for x in xs
     ]
-    theirs = time.perf_counter() - begin
-    found = np.stack([peer.x for peer in peers])
-    gap = np.linalg.norm(np.asarray(out.x) - xs, axis=1) - np.linalg.norm(found - xs, axis=1)
-    settled = solved & np.array([peer.success for peer in peers])
+    theirs = time.perf_counter() - start
+    nearest = np.stack([peer.x for peer in peers])
+    gap = np.linalg.norm(np.asarray(out.x) - xs, axis=1) - np.linalg.norm(nearest - xs, axis=1)
+    both = solved & np.array([peer.success for peer in peers])
     return {
         "states": count,
         "solved": int(solved.sum()),
@@ -280,8 +273,8 @@ def bounds_and_peer(count: int) -> dict[str, Any]:
         "active, mean": float((np.asarray(out.multiplier)[:, 1:] != 0).sum(axis=1).mean()),
         "microseconds": 1e6 * ours / count,
         "peer_solved": int(sum(peer.success for peer in peers)),
-        "peer_nearer": int((settled & (gap > 1e-7)).sum()),
-        "peer_farther": int((settled & (gap < -1e-7)).sum()),
+        "peer_nearer": int((both & (gap > 1e-7)).sum()),
+        "peer_farther": int((both & (gap < -1e-7)).sum()),
         "peer_microseconds": 1e6 * theirs / count,
     }
 
@@ -299,23 +292,22 @@ def concentrations() -> dict[str, Any]:
         "unprojected": (total, NoProjection()),
         "total and bounds": (Stack([total, Bounds(lambda x: x, lower=0.0)]), Newton()),
     }
-    found: dict[str, Any] = {"ts": np.asarray(ts).tolist()}
+    runs: dict[str, Any] = {"ts": np.asarray(ts).tolist()}
     for name, (constraint, projection) in models.items():
         cell = Cell(field, integrator=Euler(), constraint=constraint, projection=projection)
-        found[name] = np.asarray(rollout(cell, x0, ts, throw=False).xs).tolist()
-    return found
+        runs[name] = np.asarray(rollout(cell, x0, ts, throw=False).xs).tolist()
+    return runs
 
 
-def draw(run: dict[str, Any]) -> "Figure":
+def concentration_figure(run: dict[str, Any]) -> "Figure":
     """The three concentrations against time, without and with projection."""
-    with matplotlib_of().rc_context(STYLE):
-        figure, axes = grid_of(1, 2, width=8.4, height=2.9)
+    with subplots(1, 2, width=8.4, height=2.9) as (figure, axes):
         for axis, name in zip(axes, ("unprojected", "total and bounds"), strict=False):
             xs = np.array(run[name])
             for index, label in enumerate("ABC"):
                 axis.plot(run["ts"], xs[:, index], marker="o", markersize=3.5, color=COLOURS[index], label=label)
             axis.axhline(0, color=GREY, linewidth=1)
-            axis.set_title(f"{name}: least {xs.min():.1e}", color=INK)
+            axis.set_title(f"{name}: lowest {xs.min():.1e}", color=INK)
             axis.set_xlabel("time")
             axis.set_ylim(-0.5, 1.5)
         axes[0].set_ylabel("concentration")

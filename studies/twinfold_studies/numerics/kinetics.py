@@ -1,7 +1,6 @@
-"""Robertson's kinetics in numbers: what accuracy costs, what a metric is worth, and rates learned from samples."""
+"""Robertson's kinetics: error against time, the metric of the projection, and rates learned from samples."""
 
 import functools
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +26,7 @@ from twinfold.numerics import (
 )
 from twinfold.train import LevenbergMarquardt, fit
 from twinfold.typing import Parameters, State
+from twinfold_studies.bench.timing import best_time
 from twinfold_studies.systems import robertson
 
 LAST = 1e5
@@ -35,27 +35,27 @@ PROJECTIONS: dict[str, AbstractProjection] = {
     "unweighted": Newton(),
     "weighted": Newton(metric=robertson.METRIC),
 }
-UNBALANCED = 1e-3  # of the product, made from nothing
-TINY = 1e-12  # what a logarithm is taken of where a species is absent
+UNBALANCED = 1e-3  # share of the product that is created without educts
+TINY = 1e-12  # added before a logarithm is taken
 NOISE = 1e-3  # relative
-LEAST_TIME = 1e-3  # before it the middle species is still being formed
+MIN_TIME = 1e-3  # before it the middle species is still being formed
 REPEATS = 5
 
 
 def rates(dtype: Any = jnp.float64, excess: float = 0.0) -> dict[str, jax.Array]:
-    """The true rate constants, and what more of the product is made than is used up."""
+    """The true rate constants, and the excess of the product."""
     return {name: jnp.asarray(value, dtype) for name, value in (robertson.RATES | {"excess": excess}).items()}
 
 
 def field(x: State, p: Parameters) -> State:
-    """Robertson's, or where there is an excess, one that does not conserve the mass by itself, as a learned one may."""
-    more = p["excess"] * p["k3"] * x[1] ** 2
-    return robertson.robertson(x, p) + jnp.stack([jnp.zeros_like(more), jnp.zeros_like(more), more])
+    """Robertson's kinetics; with an excess the field does not conserve mass, as a learned one may not."""
+    created = p["excess"] * p["k3"] * x[1] ** 2
+    return robertson.robertson(x, p) + jnp.stack([jnp.zeros_like(created), jnp.zeros_like(created), created])
 
 
 @functools.cache
 def solver(integrator: AbstractIntegrator, projection: str) -> Callable:
-    """(x0, ts, p) -> trajectory, compiled; `projection` is one of `PROJECTIONS`."""
+    """The compiled function (x0, ts, p) -> trajectory; `projection` is one of `PROJECTIONS`."""
     cell = Cell(field, integrator=integrator, constraint=robertson.mass(), projection=PROJECTIONS[projection])
     return jax.jit(lambda x0, ts, p: rollout(cell, x0, ts, p=p, throw=False))
 
@@ -68,33 +68,29 @@ def run(
     dtype: Any = jnp.float64,
     excess: float = 0.0,
 ) -> Callable[[], Trajectory]:
-    """The run from the usual start."""
-    given = jnp.asarray(robertson.START, dtype), robertson.log_times(last).astype(dtype), rates(dtype, excess)
-    return lambda: jax.block_until_ready(solver(integrator, projection)(*given))
+    """The run from the standard initial state."""
+    arguments = jnp.asarray(robertson.START, dtype), robertson.log_times(last).astype(dtype), rates(dtype, excess)
+    return lambda: jax.block_until_ready(solver(integrator, projection)(*arguments))
 
 
 def reference() -> np.ndarray:
-    """The solution at the samples, by steps so short that they no longer matter."""
+    """The solution at the samples, with negligible error of the integrator."""
     return np.asarray(run(Radau(32), "weighted")().xs)
 
 
-def relative(xs: Any, exact: np.ndarray) -> np.ndarray:
-    """The largest error of each species, relative to what there is of it, after the start."""
+def relative_errors(xs: Any, exact: np.ndarray) -> np.ndarray:
+    """The largest relative error of each species after the initial time."""
     return np.abs(np.asarray(xs)[1:] / exact[1:] - 1).max(axis=0)
 
 
 def timed(solve: Callable[[], Any]) -> tuple[Any, float]:
-    """What it returns, and the best of a few times in milliseconds, the first (compilation) not counted."""
-    out, times = solve(), []
-    for _ in range(REPEATS):
-        began = time.perf_counter()
-        solve()
-        times.append(time.perf_counter() - began)
-    return out, 1e3 * min(times)
+    """The result, and the best time in milliseconds."""
+    result, seconds = best_time(solve, REPEATS)
+    return result, 1e3 * seconds
 
 
-def work(quick: bool, tell: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Error against time of cells and of the adaptive solvers of SciPy and Diffrax."""
+def work_precision(quick: bool, log: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Error and time of cells, and of the adaptive solvers of SciPy and Diffrax."""
     exact = reference()
     ts = np.asarray(robertson.log_times(LAST))
     cells: dict[str, list[tuple[str, AbstractIntegrator]]] = {
@@ -107,12 +103,17 @@ def work(quick: bool, tell: Callable[[str], None]) -> list[dict[str, Any]]:
 
     def record(method: str, setting: str, xs: Any, milliseconds: float, failed: bool) -> None:
         xs = np.asarray(xs)
-        row = {"method": method, "setting": setting, "ms": milliseconds, "error": float(relative(xs, exact).max())}
+        row = {
+            "method": method,
+            "setting": setting,
+            "ms": milliseconds,
+            "error": float(relative_errors(xs, exact).max()),
+        }
         rows.append(row | {"mass": float(np.abs(xs.sum(axis=1) - 1).max()), "failed": bool(failed)})
 
     for method, choices in cells.items():
         for setting, integrator in choices:
-            tell(f"stiff: {method}, {setting}")
+            log(f"stiff: {method}, {setting}")
             out, ms = timed(run(integrator, "weighted"))
             record(method, setting, out.xs, ms, bool(out.failed))
     tolerances = (1e-4, 1e-7) if quick else (1e-3, 1e-5, 1e-7, 1e-9, 1e-11)
@@ -121,16 +122,16 @@ def work(quick: bool, tell: Callable[[str], None]) -> list[dict[str, Any]]:
             xs, ms = timed(lambda method=method, rtol=rtol: scipy_run(method, rtol, ts))
             record(f"SciPy {method}", f"rtol={rtol:g}", xs, ms, not np.isfinite(xs).all())
     if not quick:
-        tell("stiff: Diffrax, adaptive")
+        log("stiff: Diffrax, adaptive")
         solve = kvaerno_run(ts)
         for rtol in tolerances[:-1]:
-            (xs, good), ms = timed(lambda rtol=rtol: jax.block_until_ready(solve(rtol)))
-            record("Diffrax Kvaerno5", f"rtol={rtol:g}", xs, ms, not bool(good))
+            (xs, success), ms = timed(lambda rtol=rtol: jax.block_until_ready(solve(rtol)))
+            record("Diffrax Kvaerno5", f"rtol={rtol:g}", xs, ms, not bool(success))
     return rows
 
 
 def scipy_run(method: Any, rtol: float, ts: np.ndarray) -> np.ndarray:
-    """SciPy's solver with the Jacobian given, its absolute tolerance in units of each species."""
+    """SciPy's solver with a given Jacobian and an absolute tolerance for each species."""
     from scipy.integrate import solve_ivp
 
     k1, k2, k3 = robertson.RATES.values()
@@ -173,8 +174,8 @@ def kvaerno_run(ts: np.ndarray) -> Callable:
     return solve
 
 
-def metrics(quick: bool) -> list[dict[str, Any]]:
-    """The invariant and the error of each species, by projection: exact field, unbalanced field, far, float32."""
+def metric_rows(quick: bool) -> list[dict[str, Any]]:
+    """Violation and error of each species by projection: true field, unbalanced field, long time, float32."""
     exact, rows = reference(), []
     cases: dict[str, dict[str, Any]] = {"t = 1e5": {}, "t = 1e5, unbalanced law": {"excess": UNBALANCED}}
     if not quick:
@@ -183,7 +184,7 @@ def metrics(quick: bool) -> list[dict[str, Any]]:
         for name in PROJECTIONS if not quick else ("unweighted", "weighted") if options else ("weighted",):
             out = run(Radau(), name, **options)()
             far = "last" in options
-            errors = np.abs(out.xs[-1] / robertson.FAR_STATE - 1) if far else relative(out.xs, exact)
+            errors = np.abs(out.xs[-1] / robertson.FAR_STATE - 1) if far else relative_errors(out.xs, exact)
             rows.append(
                 {"case": case, "projection": name, "violation_max": float(out.relative_violation.max())}
                 | {f"error_x{i + 1}": float(error) for i, error in enumerate(errors)}
@@ -193,17 +194,17 @@ def metrics(quick: bool) -> list[dict[str, Any]]:
 
 
 class Law(eqx.Module):
-    """The rate of the third reaction as a function of x2 alone: zero where there is none, all else is learned."""
+    """The rate of the third reaction as a learned function of x2 that vanishes at x2 = 0."""
 
     network: Network
 
     def __call__(self, x: State) -> jax.Array:
-        seen = jnp.log10(jnp.maximum(x[1], 0) / robertson.SIZES[1] + 1e-4)
-        return 300 * x[1] * jnp.exp(self.network(seen[None])[0])
+        scaled = jnp.log10(jnp.maximum(x[1], 0) / robertson.SIZES[1] + 1e-4)
+        return 300 * x[1] * jnp.exp(self.network(scaled[None])[0])
 
 
 class LearnedKinetics(eqx.Module):
-    """Two known reactions and one whose law is a network."""
+    """Two known reactions, and one with a learned rate."""
 
     law: Law
 
@@ -212,23 +213,23 @@ class LearnedKinetics(eqx.Module):
 
 
 def observe(x: State) -> jax.Array:
-    """What is measured: logarithms, since each species is known to a fraction of itself."""
+    """The outputs: logarithms, because the measurement errors are relative."""
     return jnp.log(jnp.maximum(x, 0) + TINY)
 
 
-def samples(starts: tuple[float, ...]) -> tuple[Dataset, np.ndarray]:
-    """Noisy samples of runs that start with so much of the first species, and the true states."""
+def samples(initial: tuple[float, ...]) -> tuple[Dataset, np.ndarray]:
+    """Noisy samples of runs with these initial amounts of the first species, and the true states."""
     cell = Cell(robertson.robertson, integrator=Radau(8))
     ts = robertson.log_times(LAST)
-    x0 = np.stack([[a, 0.0, 1 - a] for a in starts])
+    x0 = np.stack([[a, 0.0, 1 - a] for a in initial])
     xs = np.asarray(jax.jit(jax.vmap(lambda x: rollout(cell, x, ts, p=rates()).xs))(jnp.asarray(x0)))
     ys = np.log(xs + TINY) + NOISE * np.random.default_rng(0).normal(size=xs.shape)
     ys[:, 0] = np.nan
     return Dataset.from_arrays(np.asarray(ts), list(ys), x0=list(x0)), xs
 
 
-def learn(quick: bool, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Rate constants, and the law of a reaction, from noisy samples between 1e-4 and 1e5."""
+def learn(quick: bool, log: Callable[[str], None]) -> dict[str, Any]:
+    """Rate constants, and the rate law of a reaction, from noisy samples between t = 1e-4 and 1e5."""
     data, _ = samples((1.0, 0.7) if quick else (1.0, 0.85, 0.7, 0.55))
     cell: dict[str, Any] = {
         "observe": observe,
@@ -238,18 +239,18 @@ def learn(quick: bool, tell: Callable[[str], None]) -> dict[str, Any]:
     }
     starts = {name: value * off for (name, value), off in zip(robertson.RATES.items(), (3.0, 0.3, 3.0), strict=True)}
     unknowns = {name: Unknown(value, positive=True) for name, value in starts.items()}
-    tell("stiff: rate constants")
-    found = fit(
+    log("stiff: rate constants")
+    estimated = fit(
         Twin(robertson.robertson, params=unknowns, **cell), data, method=LevenbergMarquardt(20), progress=False
     ).twin.parameters()
     rows = [
-        {"learned": name, "start": starts[name], "found": float(found[name]), "true": value}
-        | {"error": abs(float(found[name]) / value - 1)}
+        {"learned": name, "start": starts[name], "found": float(estimated[name]), "true": value}
+        | {"error": abs(float(estimated[name]) / value - 1)}
         for name, value in robertson.RATES.items()
     ]
     if quick:
         return {"rows": rows, "law": []}
-    tell("stiff: a law of reaction")
+    log("stiff: a rate law")
     known = {name: robertson.RATES[name] for name in ("k1", "k2")}
     network = Network(1, 1, 8, 1, zero_last=True)
     twin = fit(
@@ -260,9 +261,9 @@ def learn(quick: bool, tell: Callable[[str], None]) -> dict[str, Any]:
         progress=False,
     ).twin
     assert isinstance(twin.field, LearnedKinetics)
-    # Judged on a run that it has not seen.
+    # Evaluated on an unseen run.
     _, (xs,) = samples((0.92,))
-    xs = jnp.asarray(xs[np.asarray(robertson.log_times(LAST)) >= LEAST_TIME])
+    xs = jnp.asarray(xs[np.asarray(robertson.log_times(LAST)) >= MIN_TIME])
     learned, true = np.asarray(jax.vmap(twin.field.law)(xs)), np.asarray(robertson.RATES["k3"] * xs[:, 1] ** 2)
     worst = float(np.abs(learned / true - 1).max())
     rows.append({"learned": "k3 x2^2 (a network)", "start": None, "found": None, "true": None, "error": worst})

@@ -1,4 +1,4 @@
-"""Long steps: the stiff Van der Pol oscillator on its slow branch and across its jumps; Lotka-Volterra, projected."""
+"""Long steps: the stiff Van der Pol oscillator on its slow branch and across its jumps, and Lotka-Volterra."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twinfold._core import RESULTS
+from twinfold import RESULTS
 from twinfold.numerics import (
     BDF,
     RK4,
@@ -19,8 +19,8 @@ from twinfold.numerics import (
     NoProjection,
     Radau,
     Trajectory,
-    check_step,
     rollout,
+    unstable_step,
 )
 from twinfold.typing import Times
 from twinfold_studies.numerics.kinetics import timed
@@ -28,20 +28,20 @@ from twinfold_studies.systems import van_der_pol
 from twinfold_studies.systems.lotka_volterra import lotka_volterra
 
 BRANCH = np.linspace(0.0, 800.0, 81)  # the slow branch, in steps of 10
-STEPS = (0.125, 0.25, 0.5, 1.0)  # of Lotka-Volterra, whose period is about 3
+STEPS = (0.125, 0.25, 0.5, 1.0)  # for Lotka-Volterra, whose period is about 3
 DURATION = 12.0
 FINEST = 1 / 32
 
 
-def relaxation(quick: bool) -> list[dict[str, Any]]:
-    """Van der Pol with mu = 1e3: where which step works, and that a step without a solution says so."""
+def van_der_pol_rows(quick: bool) -> list[dict[str, Any]]:
+    """Van der Pol with mu = 1e3: errors of several integrators; a step without a solution is flagged."""
     rows = []
 
-    def record(what: str, name: str, out: Trajectory, ms: float, exact: np.ndarray) -> None:
+    def record(samples: str, name: str, out: Trajectory, ms: float, exact: np.ndarray) -> None:
         failed = np.asarray(out.result != RESULTS.successful)
         first = float(out.ts[int(failed.argmax())]) if failed.any() else None
         error = None if failed.any() else float(np.abs(np.asarray(out.xs[-1]) / exact - 1).max())
-        rows.append({"samples": what, "integrator": name, "ms": ms, "error": error, "flagged_at": first})
+        rows.append({"samples": samples, "integrator": name, "ms": ms, "error": error, "flagged_at": first})
 
     if not quick:
         exact, explicit = np.asarray(_relaxation(Radau(16), BRANCH)().xs[-1]), explicit_substeps(10.0)
@@ -64,10 +64,10 @@ def relaxation(quick: bool) -> list[dict[str, Any]]:
 
 
 def explicit_substeps(dt: float) -> int:
-    """How many steps of RK4 a sample needs to be stable on the slow branch."""
+    """The number of RK4 steps per sample that is stable on the slow branch."""
     at = jnp.asarray(van_der_pol.START)
     jacobian = jax.jacfwd(lambda x: van_der_pol.van_der_pol(x, {"mu": van_der_pol.MU}))(at)
-    found = check_step(RK4(), np.linalg.eigvals(np.asarray(jacobian)), dt)
+    found = unstable_step(RK4(), np.linalg.eigvals(np.asarray(jacobian)), dt)
     return 1 if found is None else found.substeps
 
 
@@ -79,7 +79,7 @@ def _relaxation(integrator: AbstractIntegrator, ts: np.ndarray) -> Callable[[], 
 
 
 def _adaptive_times() -> np.ndarray:
-    """Where an adaptive solver puts its steps."""
+    """The steps of an adaptive solver."""
     from scipy.integrate import solve_ivp
 
     def field(t: float, x: np.ndarray) -> list[float]:
@@ -89,8 +89,8 @@ def _adaptive_times() -> np.ndarray:
     return solve_ivp(field, end, van_der_pol.START, method="Radau", rtol=1e-5, atol=1e-8).t
 
 
-def predators(quick: bool) -> list[dict[str, Any]]:
-    """Lotka-Volterra with a few steps in a period: explicit and implicit, with and without projection."""
+def lotka_volterra_rows(quick: bool) -> list[dict[str, Any]]:
+    """Lotka-Volterra with few steps per period: explicit and implicit, with and without projection."""
     system = lotka_volterra()
     x0 = jnp.array([2.6, 0.6])
     finest, rows = round(DURATION / FINEST), []
@@ -108,7 +108,7 @@ def predators(quick: bool) -> list[dict[str, Any]]:
     for name, integrator in (("Radau", Radau()), ("RK4", RK4()))[: 1 if quick else 2]:
         for projected in (True,) if quick else (True, False):
             solve = solver(integrator, projected)
-            if not exact.shape:  # the first of them, in steps so short that they no longer matter
+            if not exact.shape:  # the first, with negligible error of the integrator
                 exact = np.asarray(solve(times(FINEST)).xs)
             for dt in STEPS:
                 count = round(DURATION / dt)

@@ -1,4 +1,4 @@
-"""Long horizons: what the gradient of a rollout keeps in memory, with and without computing states again."""
+"""Long horizons: memory of the gradient of a rollout, with and without rematerialisation."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,53 +10,55 @@ import numpy as np
 
 from twinfold.model import MLP, hrpinn
 from twinfold.numerics import Tangent, rollout
-from twinfold.report import number
+from twinfold.report import format_number
 from twinfold.systems import two_body
+from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.experiment import Findings, Picture, Table
 from twinfold_studies.bench.figures import curves
-from twinfold_studies.bench.kept import kept
 from twinfold_studies.bench.store import Store
 
 HORIZONS = (256, 1024, 4096, 16384, 65536)
 QUICK = (256, 1024)
 WIDTH = 64
-CHECKED = 256  # steps over which the gradients are compared
+COMPARED_STEPS = 256  # over which the gradients are compared
 
 
-def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
-    """Memory against horizon, its exponents, and whether the gradients agree."""
+def analyse(store: Store, quick: bool, log: Callable[[str], None]) -> Findings:
+    """Memory against the horizon, its exponents, and the difference of the gradients."""
     horizons = QUICK if quick else HORIZONS
-    tell("memory of long horizons")
-    rows = kept(store, "numerics-memory", [horizons, WIDTH, quick], lambda: [measured(count) for count in horizons])
-    off = kept(store, "numerics-memory-gradient", [CHECKED, WIDTH], difference)
+    log("memory of long horizons")
+    rows = cached(store, "numerics-memory", [horizons, WIDTH, quick], lambda: [measure(count) for count in horizons])
+    difference = cached(store, "numerics-memory-gradient", [COMPARED_STEPS, WIDTH], gradient_difference)
     exponents = {
         kind: _exponent([row["steps"] for row in rows], [row[f"{kind}_mb"] - row["trajectory_mb"] for row in rows])
         for kind in ("plain", "recomputed")
     }
     last = rows[-1]
-    words = [
-        f"The gradient of a rollout of {last['steps']} steps needs {last['plain_mb']:.3g} MB, with recompute=True "
-        f"{last['recomputed_mb']:.3g} MB, of which {last['trajectory_mb']:.3g} MB are the trajectory itself.",
-        f"Beside the trajectory, memory grows as the horizon to the power {exponents['plain']:.2f}, and "
-        f"{exponents['recomputed']:.2f} with recompute=True. The gradients differ by {number(off)} (relative).",
+    sentences = [
+        f"The gradient of a rollout of {last['steps']} steps takes {last['plain_mb']:.3g} MB, and with remat=True "
+        f"{last['recomputed_mb']:.3g} MB, of which {last['trajectory_mb']:.3g} MB are the trajectory.",
+        f"Memory in addition to the trajectory grows as the horizon to the power {exponents['plain']:.2f}, and "
+        f"{exponents['recomputed']:.2f} with remat=True. The relative difference of the gradients is "
+        f"{format_number(difference)}.",
     ]
     table = Table(
         "memory",
         "Memory of a gradient against the horizon",
         rows,
-        caption=f"Two-body, a grey box with two layers of {WIDTH}, RK4, fast projection, float64, one trajectory; what "
-        "the compiled program allocates beside its inputs and outputs. trajectory_mb: the states alone, in it.",
+        caption=f"Two-body, a grey box with two layers of {WIDTH}, RK4, fast projection, float64, one trajectory: "
+        "memory that the compiled program allocates in addition to inputs and outputs. trajectory_mb: the states "
+        "alone.",
     )
     summary = {
         "memory_exponent_plain": exponents["plain"],
         "memory_exponent_recomputed": exponents["recomputed"],
-        "memory_gradient_difference": off,
+        "memory_gradient_difference": difference,
     }
-    return Findings(words, [table], [_picture(rows)], summary)
+    return Findings(sentences, [table], [_picture(rows)], summary)
 
 
 def _program(count: int, remat: bool) -> tuple[Any, Any]:
-    """The gradient of the last state's square in all weights, compiled; and the weights."""
+    """The compiled gradient of the square of the last state with respect to all weights, and its arguments."""
     system = two_body()
     residual = MLP(adds_to=list(system.residual_adds_to), width=WIDTH, depth=2)
     twin = hrpinn(system.truth, residual, constraint=system.constraint, projection=Tangent())
@@ -72,20 +74,20 @@ def _program(count: int, remat: bool) -> tuple[Any, Any]:
     return compiled, (weights, ts)
 
 
-def measured(count: int) -> dict[str, Any]:
-    """Megabytes of a rollout of so many steps."""
-    found = {
+def measure(count: int) -> dict[str, Any]:
+    """Megabytes of a rollout of this many steps."""
+    memory = {
         f"{name}_mb": _program(count, remat)[0].memory_analysis().temp_size_in_bytes / 2**20
         for name, remat in (("plain", False), ("recomputed", True))
     }
-    return {"steps": count} | found | {"trajectory_mb": 8 * 4 * (count + 1) / 2**20}
+    return {"steps": count} | memory | {"trajectory_mb": 8 * 4 * (count + 1) / 2**20}
 
 
-def difference() -> float:
-    """How far the two gradients are apart, relative to their size."""
+def gradient_difference() -> float:
+    """The relative difference of the two gradients."""
     vectors = []
     for remat in (False, True):
-        program, arguments = _program(CHECKED, remat)
+        program, arguments = _program(COMPARED_STEPS, remat)
         leaves = jax.tree.leaves(program(*arguments))
         vectors.append(np.concatenate([np.asarray(leaf).ravel() for leaf in leaves]))
     return float(np.linalg.norm(vectors[1] - vectors[0]) / np.linalg.norm(vectors[0]))
@@ -97,10 +99,10 @@ def _exponent(steps: list[int], megabytes: list[float]) -> float:
 
 def _picture(rows: list[dict[str, Any]]) -> Picture:
     steps = np.array([row["steps"] for row in rows])
-    named = {"plain": "plain_mb", "recompute=True": "recomputed_mb", "the trajectory itself": "trajectory_mb"}
+    columns = {"plain": "plain_mb", "remat=True": "recomputed_mb", "trajectory": "trajectory_mb"}
 
     def draw() -> Any:
-        panel = {name: (steps, np.array([row[key] for row in rows])) for name, key in named.items()}
-        return curves({"Two-body, one trajectory": panel}, "steps", "MB of a gradient")
+        panel = {name: (steps, np.array([row[key] for row in rows])) for name, key in columns.items()}
+        return curves({"Two-body, one trajectory": panel}, "steps", "memory of a gradient / MB")
 
     return Picture("memory", "Memory of a gradient against the horizon", "float64, see the table.", draw)

@@ -1,7 +1,7 @@
-"""Two bodies over many periods: what a projection adds to an adaptive solver, at every value that is saved.
+"""Two bodies over many periods: an adaptive solver with projection of every saved value.
 
-Energy and angular momentum are held by `Projected` around Diffrax's Tsit5. The truth is Kepler's orbit in closed form;
-peers are the same solver without projection, at the same and at tighter tolerances, and SciPy's DOP853 and Radau.
+`Projected` around Diffrax's Tsit5 conserves energy and angular momentum. The reference is Kepler's orbit in closed
+form; the peers are Tsit5 without projection at the same and tighter tolerances, and SciPy's DOP853 and Radau.
 """
 
 import time
@@ -18,28 +18,33 @@ from jaxtyping import Array, Float
 from twinfold.numerics import Projected, Tangent
 from twinfold.systems import System, two_body
 from twinfold.typing import State, Times
+from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.experiment import Findings, Picture, Table
 from twinfold_studies.bench.figures import curves
-from twinfold_studies.bench.kept import kept
 from twinfold_studies.bench.store import Store
+from twinfold_studies.bench.timing import best_time
 
 ECCENTRICITY = 0.6
 TOLERANCE = 1e-6
-OTHERS = (0.5, 0.7)  # eccentricities that the ratio of errors is looked at for as well
-SAVED = 32  # values in a period, about as many as steps, and most of them between two
-FREE, HELD, FAST = "Tsit5", "Tsit5, projected", "Tsit5, fast projection"
-STAGES = {FREE: 6, HELD: 7, FAST: 7}  # a projection costs the stage that is otherwise taken over from the last step
+OTHERS = (0.5, 0.7)  # further eccentricities, for the ratio of errors
+SAVED = 32  # values per period, most of them between steps
+FREE, PROJECTED, FAST = "Tsit5", "Tsit5, projected", "Tsit5, fast projection"
+STAGES = {
+    FREE: 6,
+    PROJECTED: 7,
+    FAST: 7,
+}  # a projection invalidates the stage that is otherwise reused from the last step
 SCIPY = {"SciPy DOP853": "DOP853", "SciPy Radau": "Radau"}
-LAST = {"DOP853": 11, "Radau": 7}  # digits of the tightest tolerance
+LAST_DIGITS = {"DOP853": 11, "Radau": 7}  # of the tightest tolerance
 
 
 def kepler(ts: np.ndarray, e: float = ECCENTRICITY) -> np.ndarray:
-    """The orbit of `two_body` that starts at its pericentre: positions and velocities at `ts`, to rounding error."""
-    around = e * np.sin(ts)  # E - t, by Newton's method on Kepler's equation E - e sin(E) = t
+    """The orbit of `two_body` from its pericentre: positions and velocities at `ts`, exact to rounding."""
+    shift = e * np.sin(ts)  # E - t, by Newton's method on Kepler's equation E - e sin(E) = t
     for _ in range(50):
-        anomaly = ts + around
-        around = around - (around - e * np.sin(anomaly)) / (1 - e * np.cos(anomaly))
-    anomaly, minor = ts + around, np.sqrt(1 - e**2)
+        anomaly = ts + shift
+        shift = shift - (shift - e * np.sin(anomaly)) / (1 - e * np.cos(anomaly))
+    anomaly, minor = ts + shift, np.sqrt(1 - e**2)
     speed = 1 / (1 - e * np.cos(anomaly))
     position = [np.cos(anomaly) - e, minor * np.sin(anomaly)]
     velocity = [-np.sin(anomaly) * speed, minor * np.cos(anomaly) * speed]
@@ -50,7 +55,7 @@ def kepler(ts: np.ndarray, e: float = ECCENTRICITY) -> np.ndarray:
 def solve(
     field: Callable, solver: diffrax.AbstractSolver, x0: State, ts: Times, tolerance: Float[Array, ""]
 ) -> diffrax.Solution:
-    """dx/dt = field(t, x) from ts[0] to ts[-1], by adaptive steps, saved at `ts`, mostly between steps."""
+    """Solve dx/dt = field(t, x) from ts[0] to ts[-1] with adaptive steps; the solution is saved at `ts`."""
     return diffrax.diffeqsolve(
         diffrax.ODETerm(lambda t, x, args: field(t, x)),
         solver,
@@ -64,79 +69,82 @@ def solve(
     )
 
 
-def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
-    """Violation, error and steps with and without projection, and what an error costs."""
+def analyse(store: Store, quick: bool, log: Callable[[str], None]) -> Findings:
+    """Violation, error and steps with and without projection, and errors against cost."""
     periods = 10 if quick else 100
     settings = [periods, ECCENTRICITY, OTHERS, TOLERANCE, SAVED]
-    found = kept(store, "numerics-orbit", [settings, quick], lambda: _measured(periods, quick, tell))
-    same, work, over = found["same"], found["work"], found["over"]
+    measured = cached(store, "numerics-orbit", [settings, quick], lambda: _measure(periods, quick, log))
+    same, work, over = measured["same"], measured["work"], measured["over"]
     orbits = {(row["method"], row["eccentricity"]): row for row in same}
-    free, held = orbits[FREE, ECCENTRICITY], orbits[HELD, ECCENTRICITY]
-    ratios = {e: orbits[FREE, e]["error"] / orbits[HELD, e]["error"] for e in sorted((ECCENTRICITY, *OTHERS))}
-    matching = [row for row in work if row["method"] == FREE and row["error"] <= held["error"]]
-    words = [
-        f"Two bodies, {periods} periods, Tsit5 at a tolerance of {TOLERANCE:.0e}: with projection, energy and angular "
-        f"momentum are within {held['violation']:.1e} (relative) at each of {SAVED * periods + 1} saved values; "
-        f"without, they drift by {free['violation']:.1e}. The position is off by {held['error']:.1e} instead of "
-        f"{free['error']:.1e}, after {held['steps']} steps instead of {free['steps']}.",
+    free, projected = orbits[FREE, ECCENTRICITY], orbits[PROJECTED, ECCENTRICITY]
+    ratios = {e: orbits[FREE, e]["error"] / orbits[PROJECTED, e]["error"] for e in sorted((ECCENTRICITY, *OTHERS))}
+    matching = [row for row in work if row["method"] == FREE and row["error"] <= projected["error"]]
+    sentences = [
+        f"Two bodies, {periods} periods, Tsit5 at a tolerance of {TOLERANCE:.0e}: the largest relative violation of "
+        f"energy and angular momentum over {SAVED * periods + 1} saved values is {projected['violation']:.1e} with "
+        f"projection and {free['violation']:.1e} without; the largest error of the position is "
+        f"{projected['error']:.1e} instead of {free['error']:.1e}, after {projected['steps']} steps instead of "
+        f"{free['steps']}.",
         "The ratio of the position errors (unprojected over projected) is "
         + ", ".join(f"{ratio:.0f} at e = {e}" for e, ratio in ratios.items())
         + ".",
     ]
     if matching:
         first = max(matching, key=lambda row: row["tolerance"])
-        words.append(
-            f"To be as accurate without projection, Tsit5 needs a tolerance of {first['tolerance']:.0e} and "
-            f"{first['steps']} steps, and still violates the invariants by {first['violation']:.1e}."
+        sentences.append(
+            f"For the same error without projection, Tsit5 needs a tolerance of {first['tolerance']:.0e} and "
+            f"{first['steps']} steps; its relative violation is then {first['violation']:.1e}."
         )
     columns = ("method", "eccentricity", "violation", "error", "steps", "rejected")
     costs = ("method", "tolerance", "seconds", "error", "violation", "steps", "evaluations")
     return Findings(
-        words=words,
+        sentences=sentences,
         tables=[
             Table(
                 "orbit_same_tolerance",
                 f"Two bodies, {periods} periods, Tsit5 at {TOLERANCE:.0e}",
                 same,
                 columns,
-                "Worst of all saved values: relative violation of energy and angular momentum, error of the position.",
+                "Largest values over all saved ones: relative violation of energy and angular momentum, error of "
+                "position.",
             ),
             Table(
                 "orbit_work_precision",
                 "Two bodies: error against time",
                 work,
                 costs,
-                f"e = {ECCENTRICITY}, {SAVED} saved values in a period. Diffrax is compiled before it is timed (best "
-                "of three); SciPy runs in Python, so that its seconds say less than its evaluations of the field.",
+                f"e = {ECCENTRICITY}, {SAVED} saved values per period. Times of Diffrax are without compilation (best "
+                "of three); SciPy runs in Python, so its number of evaluations is more informative than its time.",
             ),
         ],
         pictures=[
             Picture(
                 "orbit_violation",
                 "Two bodies: drift over time",
-                f"Worst in each period, of {SAVED} saved values, most of them between steps. Tsit5 at {TOLERANCE:.0e}.",
-                lambda: _drift(over),
+                f"Largest of the {SAVED} saved values of each period, most of them between steps. Tsit5 at "
+                f"{TOLERANCE:.0e}.",
+                lambda: _drift_figure(over),
             ),
             Picture(
                 "orbit_work_precision",
-                "Two bodies: what an error costs",
-                f"Worst position error in {periods} periods against what it costs, for tolerances from 1e-4 on.",
-                lambda: _work(work),
+                "Two bodies: error against cost",
+                f"Largest error of the position in {periods} periods, for tolerances from 1e-4 on.",
+                lambda: _work_figure(work),
             ),
         ],
         summary={
-            "two_body_violation_max": held["violation"],
+            "two_body_violation_max": projected["violation"],
             "two_body_error_ratio": ratios[ECCENTRICITY],
-            "two_body_step_ratio": held["steps"] / free["steps"],
+            "two_body_step_ratio": projected["steps"] / free["steps"],
         },
     )
 
 
-def _measured(periods: int, quick: bool, tell: Callable[[str], None]) -> dict[str, Any]:
+def _measure(periods: int, quick: bool, log: Callable[[str], None]) -> dict[str, Any]:
     system = two_body(energy=True)
     solvers = {
         FREE: diffrax.Tsit5(),
-        HELD: Projected(diffrax.Tsit5(), system.constraint),
+        PROJECTED: Projected(diffrax.Tsit5(), system.constraint),
         FAST: Projected(diffrax.Tsit5(), system.constraint, Tangent(max_steps=20)),
     }
     same, over = [], {}
@@ -144,36 +152,35 @@ def _measured(periods: int, quick: bool, tell: Callable[[str], None]) -> dict[st
     for e in (ECCENTRICITY, *OTHERS):
         truth = kepler(ts, e)
         for name, solver in solvers.items():
-            tell(f"two bodies, e = {e}: {name}")
+            log(f"two bodies, e = {e}: {name}")
             solution = solve(system.truth, solver, jnp.asarray(truth[0]), jnp.asarray(ts), jnp.asarray(TOLERANCE))
             error, violation = _errors(system, np.asarray(solution.ys), truth)
             same.append({"method": name, "eccentricity": e, **_worst(error, violation), **_counts(solution)})
             if e == ECCENTRICITY:
                 columns = np.column_stack([violation, error])[1:].reshape(periods, SAVED, 3)
                 over[name] = columns.max(axis=1).T.tolist()
-    return {"same": same, "over": over, "work": _costs(system, solvers, periods, quick, tell)}
+    return {"same": same, "over": over, "work": _costs(system, solvers, periods, quick, log)}
 
 
 def _costs(
-    system: System, solvers: dict[str, Any], periods: int, quick: bool, tell: Callable[[str], None]
+    system: System, solvers: dict[str, Any], periods: int, quick: bool, log: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """Seconds and error of each method at each of its tolerances."""
+    """Time and error of each method at each of its tolerances."""
     ts = np.linspace(0, 2 * np.pi * periods, SAVED * periods + 1)
     truth = kepler(ts)
     rows = []
     for name, solver in solvers.items():
         for tolerance in _tolerances(7 if quick else 11):
-            tell(f"two bodies: {name} at {tolerance:.0e}")
+            log(f"two bodies: {name} at {tolerance:.0e}")
             args = (system.truth, solver, jnp.asarray(truth[0]), jnp.asarray(ts), jnp.asarray(tolerance))
-            solution = jax.block_until_ready(solve(*args))
-            seconds = min(_seconds(lambda args=args: jax.block_until_ready(solve(*args))) for _ in range(3))
+            solution, seconds = best_time(lambda args=args: solve(*args), 3)
             worst = _worst(*_errors(system, np.asarray(solution.ys), truth))
             counts = _counts(solution)
             counts["evaluations"] = STAGES[name] * counts["steps"]
             rows.append({"method": name, "tolerance": tolerance, "seconds": seconds, **worst, **counts})
     for name, method in SCIPY.items():
-        for tolerance in _tolerances(5 if quick else LAST[method]):
-            tell(f"two bodies: {name} at {tolerance:.0e}")
+        for tolerance in _tolerances(5 if quick else LAST_DIGITS[method]):
+            log(f"two bodies: {name} at {tolerance:.0e}")
             rows.append({"method": name, "tolerance": tolerance, **_scipy(system, method, tolerance, ts, truth)})
     return rows
 
@@ -196,7 +203,7 @@ def _scipy(system: System, method: Any, tolerance: float, ts: np.ndarray, truth:
 
 
 def _errors(system: System, xs: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Error of the position, and relative violation of L and E, at each saved value."""
+    """Error of the position and relative violations of L and E at each saved value."""
     level = system.constraint.level(0.0, jnp.asarray(truth[0]), {})
     violation = jax.vmap(lambda x: system.constraint.residual(0.0, x, {}, level))(jnp.asarray(xs)) / level
     return np.linalg.norm(xs[:, :2] - truth[:, :2], axis=1), np.abs(np.asarray(violation))
@@ -210,13 +217,7 @@ def _counts(solution: diffrax.Solution) -> dict[str, int]:
     return {"steps": int(solution.stats["num_steps"]), "rejected": int(solution.stats["num_rejected_steps"])}
 
 
-def _seconds(run: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def _drift(over: dict[str, list[list[float]]]) -> Any:
+def _drift_figure(over: dict[str, list[list[float]]]) -> Any:
     titles = ("angular momentum", "energy", "position")
     periods = 1 + np.arange(len(over[FREE][0]))
     panels = {
@@ -226,11 +227,11 @@ def _drift(over: dict[str, list[list[float]]]) -> Any:
     return curves(panels, "period", "error (relative; position: absolute)", log=(False, True), markers=False)
 
 
-def _work(rows: list[dict[str, Any]]) -> Any:
+def _work_figure(rows: list[dict[str, Any]]) -> Any:
     def lines(cost: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         names = dict.fromkeys(row["method"] for row in rows)
         points = {name: [(row[cost], row["error"]) for row in rows if row["method"] == name] for name in names}
         return {name: (np.array(each)[:, 0], np.array(each)[:, 1]) for name, each in points.items()}
 
     panels = {"seconds": lines("seconds"), "evaluations of the field": lines("evaluations")}
-    return curves(panels, "cost", "worst position error")
+    return curves(panels, "cost", "largest position error")

@@ -1,43 +1,42 @@
-"""The pendulum of index 3 by other solvers: SciPy in an angle and in Cartesian coordinates, CasADi's IDAS."""
+"""The pendulum of index 3 by other solvers: SciPy in the angle and in Cartesian coordinates, CasADi's IDAS."""
 
 import math
-import time
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from twinfold.model import constraint_of
 from twinfold.numerics import Cell, Newton, Rattle, rollout
+from twinfold_studies.bench.timing import best_time
 from twinfold_studies.systems.pendulum import pendulum, pendulum_period, pendulum_state
 
 GRAVITY = 9.81
 
 
-def against_time(amplitude: float, periods: int, quick: bool) -> list[dict[str, Any]]:
-    """Error of the position, violation of the length and seconds, each solver at several steps or tolerances.
+def peer_rows(amplitude: float, periods: int, quick: bool) -> list[dict[str, Any]]:
+    """Error of the position, violation of the length and time of each solver, with several steps or tolerances.
 
-    At whole periods and a quarter: the exact position is then (0, -1), whatever the amplitude.
+    After a number of periods and a quarter, where the exact position is (0, -1) for any amplitude.
     """
     end = (periods + 0.25) * pendulum_period(amplitude)
     steps = (100,) if quick else (50, 100, 200, 400, 800)
     tolerances = (1e-6, 1e-9) if quick else (1e-4, 1e-6, 1e-8, 1e-10, 1e-12)
     rows = []
     for solver, settings, solve in (
-        ("RK4, projected", steps, lambda per: _own("projected", amplitude, end, round((periods + 0.25) * per))),
-        ("RATTLE", steps, lambda per: _own("rattle", amplitude, end, round((periods + 0.25) * per))),
+        ("RK4, projected", steps, lambda per: _twinfold("projected", amplitude, end, round((periods + 0.25) * per))),
+        ("RATTLE", steps, lambda per: _twinfold("rattle", amplitude, end, round((periods + 0.25) * per))),
         ("DOP853, angle", tolerances, lambda rtol: _angle(amplitude, end, rtol)),
         ("DOP853", tolerances, lambda rtol: _cartesian(amplitude, end, rtol)),
         ("IDAS", tolerances, lambda rtol: _idas(amplitude, end, rtol)),
     ):
         for setting in settings:
-            found = _timed(lambda solve=solve, setting=setting: solve(setting))
-            if found is None:
+            run = solve(setting)
+            if run is None:
                 continue
-            q, seconds = found
+            q, seconds = best_time(run, 2)
             rows.append(
                 {
                     "solver": solver,
@@ -50,35 +49,19 @@ def against_time(amplitude: float, periods: int, quick: bool) -> list[dict[str, 
     return rows
 
 
-def _timed(prepare: Callable[[], Callable[[], np.ndarray] | None]) -> tuple[np.ndarray, float] | None:
-    """The result and the shorter of two runs, after one that compiles; None where the solver is not installed."""
-    run = prepare()
-    if run is None:
-        return None
-    q, times = run(), []
-    for _ in range(2):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return q, min(times)
-
-
-def _own(kind: str, amplitude: float, end: float, count: int) -> Callable[[], np.ndarray]:
+def _twinfold(kind: str, amplitude: float, end: float, count: int) -> Callable[[], np.ndarray]:
     mechanism, x0 = pendulum(), pendulum_state(amplitude)
     cell = Cell(mechanism, constraint=constraint_of(mechanism, energy=True), projection=Newton())
     if kind == "rattle":
         cell = Cell(mechanism, integrator=Rattle(mechanism), constraint=constraint_of(mechanism))
     ts = jnp.linspace(0.0, end, count + 1)
     run = eqx.filter_jit(lambda x0: rollout(cell, x0, ts, throw=False).xs[-1, :2])
-    return lambda: np.asarray(jax.block_until_ready(run(x0)))
+    return lambda: np.asarray(run(x0))
 
 
-def _angle(amplitude: float, end: float, rtol: float) -> Callable[[], np.ndarray] | None:
-    """The reduced equation, for which nothing can drift."""
-    try:
-        from scipy.integrate import solve_ivp
-    except ImportError:
-        return None
+def _angle(amplitude: float, end: float, rtol: float) -> Callable[[], np.ndarray]:
+    """The reduced equation, which has no constraint."""
+    from scipy.integrate import solve_ivp
 
     def rate(t: float, y: np.ndarray) -> list[float]:
         return [y[1], -GRAVITY * math.sin(y[0])]
@@ -90,12 +73,9 @@ def _angle(amplitude: float, end: float, rtol: float) -> Callable[[], np.ndarray
     return run
 
 
-def _cartesian(amplitude: float, end: float, rtol: float) -> Callable[[], np.ndarray] | None:
-    """The index-reduced equations, which drift off the length."""
-    try:
-        from scipy.integrate import solve_ivp
-    except ImportError:
-        return None
+def _cartesian(amplitude: float, end: float, rtol: float) -> Callable[[], np.ndarray]:
+    """The index-reduced equations, whose solution drifts off the constraint."""
+    from scipy.integrate import solve_ivp
 
     def rate(t: float, y: np.ndarray) -> list[float]:
         x, h, u, v = y
@@ -107,7 +87,7 @@ def _cartesian(amplitude: float, end: float, rtol: float) -> Callable[[], np.nda
 
 
 def _idas(amplitude: float, end: float, rtol: float) -> Callable[[], np.ndarray] | None:
-    """SUNDIALS' DAE solver on the index-1 form: the multiplier is an algebraic variable."""
+    """SUNDIALS' DAE solver for the index-1 form, with the multiplier as algebraic variable; None without CasADi."""
     try:
         import casadi  # pyright: ignore[reportMissingImports]
     except ImportError:

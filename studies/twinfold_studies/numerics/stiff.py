@@ -1,39 +1,44 @@
-"""Stiff systems in the cell: Robertson's kinetics with its mass held and its rates learned, Van der Pol, long steps."""
+"""Stiff systems: Robertson's kinetics with conserved mass and learned rates, Van der Pol, long steps."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from twinfold.report import number
+from twinfold.report import format_number
+from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.experiment import Findings, Picture, Table
 from twinfold_studies.bench.figures import curves
-from twinfold_studies.bench.kept import kept
 from twinfold_studies.bench.store import Store
 from twinfold_studies.numerics import kinetics, large_steps
 
 
-def find(store: Store, quick: bool, tell: Callable[[str], None]) -> Findings:
-    """Work and precision on Robertson's kinetics, the metric of its projection, its rates; then long steps."""
+def analyse(store: Store, quick: bool, log: Callable[[str], None]) -> Findings:
+    """Robertson's kinetics (work and precision, metric of the projection, learned rates), Van der Pol, long steps."""
     settings = [kinetics.LAST, kinetics.UNBALANCED, kinetics.NOISE]
-    work = kept(store, "numerics-stiff-work", [settings, quick], lambda: kinetics.work(quick, tell))
-    tell("stiff: metric of the projection")
-    metrics = kept(store, "numerics-stiff-metric", [settings, quick], lambda: kinetics.metrics(quick))
-    learned = kept(store, "numerics-stiff-rates", [settings, quick], lambda: kinetics.learn(quick, tell))
-    tell("stiff: Van der Pol")
-    jumps = kept(store, "numerics-stiff-van-der-pol", [quick], lambda: large_steps.relaxation(quick))
-    tell("stiff: Lotka-Volterra")
-    steps = kept(store, "numerics-stiff-long-steps", [large_steps.STEPS, quick], lambda: large_steps.predators(quick))
-    held = [row for row in metrics if row["case"] == "t = 1e5" and row["projection"] == "weighted"]
+    work = cached(store, "numerics-stiff-work", [settings, quick], lambda: kinetics.work_precision(quick, log))
+    log("stiff: metric of the projection")
+    metrics = cached(store, "numerics-stiff-metric", [settings, quick], lambda: kinetics.metric_rows(quick))
+    learned = cached(store, "numerics-stiff-rates", [settings, quick], lambda: kinetics.learn(quick, log))
+    log("stiff: Van der Pol")
+    jumps = cached(store, "numerics-stiff-van-der-pol", [quick], lambda: large_steps.van_der_pol_rows(quick))
+    log("stiff: Lotka-Volterra")
+    steps = cached(
+        store, "numerics-stiff-long-steps", [large_steps.STEPS, quick], lambda: large_steps.lotka_volterra_rows(quick)
+    )
+    weighted = [row for row in metrics if row["case"] == "t = 1e5" and row["projection"] == "weighted"]
     summary = {
-        "robertson_violation_max": max(row["violation_max"] for row in held),
+        "robertson_violation_max": max(row["violation_max"] for row in weighted),
         "robertson_rate_error": max(row["error"] for row in learned["rows"]),
     }
     pictures = [_work_picture(work), _long_picture(steps)]
     if learned["law"]:
         pictures.append(_law_picture(learned["law"]))
     return Findings(
-        _words(work, metrics, learned, jumps, steps), _tables(work, metrics, learned, jumps, steps), pictures, summary
+        _summarise(work, metrics, learned, jumps, steps),
+        _tables(work, metrics, learned, jumps, steps),
+        pictures,
+        summary,
     )
 
 
@@ -41,33 +46,33 @@ def _tables(work: list, metrics: list, learned: dict, jumps: list, steps: list) 
     return [
         Table(
             "stiff_metric",
-            "Robertson: what the metric of a projection does to each species",
+            "Robertson: error of each species by metric of the projection",
             metrics,
-            caption="Radau, four steps in each decade of time. The largest relative error of each species at the "
-            "samples (at t = 1e11 that of the end, against the published solution). The unbalanced law makes "
-            f"{kinetics.UNBALANCED:g} more of the product than it uses up; its error is that of the law itself, too.",
+            caption="Radau, four steps per decade of time. Largest relative error of each species at the samples (for "
+            "t = 1e11 at the final time, against the published solution). The unbalanced law creates an excess of "
+            f"{kinetics.UNBALANCED:g} of the product; its errors include that of the law.",
         ),
         Table(
             "stiff_work",
             "Robertson to t = 1e5: error against time",
             work,
             caption="Largest relative error of any species at the samples. Cells take fixed steps between 38 samples "
-            "and project (weighted); SciPy and Diffrax choose their own steps, and interpolate between them. One "
-            f"trajectory, compiled, best of {kinetics.REPEATS}; SciPy evaluates the field in Python.",
+            "and project (weighted); SciPy and Diffrax choose their steps and interpolate. One trajectory, compiled, "
+            f"best of {kinetics.REPEATS}; SciPy evaluates the field in Python.",
         ),
         Table(
             "stiff_rates",
             f"Robertson: rates learned from samples with {100 * kinetics.NOISE:g} % noise",
             learned["rows"],
-            caption="Levenberg-Marquardt through Radau and the projection. The error of the network is its largest "
-            f"relative one on a run that it has not seen, from t = {kinetics.LEAST_TIME:g} on.",
+            caption="Levenberg-Marquardt through Radau and the projection. Error of the network: largest relative "
+            f"error on an unseen run from t = {kinetics.MIN_TIME:g} on.",
         ),
         Table(
             "stiff_van_der_pol",
             "Van der Pol, mu = 1000",
             jumps,
-            caption="Relative error at the end. A jump takes about 1e-3: a step of 10 across it has no solution near "
-            "the last state, which is flagged and not hidden.",
+            caption="Relative error at the end. A jump takes about 1e-3 units of time: a step of 10 across it has no "
+            "solution near the last state, and is flagged as failed.",
         ),
         Table(
             "stiff_long_steps",
@@ -78,40 +83,43 @@ def _tables(work: list, metrics: list, learned: dict, jumps: list, steps: list) 
     ]
 
 
-def _words(work: list, metrics: list, learned: dict, jumps: list, steps: list) -> list[str]:
+def _summarise(work: list, metrics: list, learned: dict, jumps: list, steps: list) -> list[str]:
     by = {(row["case"], row["projection"]): row for row in metrics}
     plain, weighted = by["t = 1e5, unbalanced law", "unweighted"], by["t = 1e5, unbalanced law", "weighted"]
-    held = by["t = 1e5", "weighted"]
-    said = [
-        f"Robertson to t = 1e5 with Radau: relative violation of the mass at most {number(held['violation_max'])}, "
-        f"relative error of the species at most {number(max(held[f'error_x{i}'] for i in (1, 2, 3)))}.",
-        f"Where the law does not conserve mass by itself, an unweighted projection leaves the smallest species with a "
-        f"relative error of {number(plain['error_x2'])}, one weighted by the sizes of the species "
-        f"{number(weighted['error_x2'])}.",
+    exact = by["t = 1e5", "weighted"]
+    sentences = [
+        "Robertson to t = 1e5 with Radau: largest relative violation of the mass "
+        f"{format_number(exact['violation_max'])}, largest relative error of the species "
+        f"{format_number(max(exact[f'error_x{i}'] for i in (1, 2, 3)))}.",
+        "With a law that does not conserve mass, the relative error of the smallest species is "
+        f"{format_number(plain['error_x2'])} after an unweighted projection, and "
+        f"{format_number(weighted['error_x2'])} after one that is weighted by the sizes of the species.",
     ]
-    said += [f"Learned {row['learned']}: within {100 * row['error']:.2g} % of truth." for row in learned["rows"]]
+    sentences += [f"Learned {row['learned']}: error {100 * row['error']:.2g} %." for row in learned["rows"]]
     own = min((row for row in work if row["method"].startswith("Radau cell")), key=lambda row: row["error"])
     peers = [row for row in work if "cell" not in row["method"] and row["error"] <= own["error"]]
     if peers:
         fastest = min(peers, key=lambda row: row["ms"])
-        said.append(
-            f"An error of {number(own['error'])} takes the Radau cell {number(own['ms'])} ms; the fastest peer that is "
-            f"as accurate is {fastest['method']} ({fastest['setting']}) with {number(fastest['ms'])} ms."
+        sentences.append(
+            f"The Radau cell reaches an error of {format_number(own['error'])} in {format_number(own['ms'])} ms; the "
+            f"fastest peer of the same accuracy is {fastest['method']} ({fastest['setting']}) with "
+            f"{format_number(fastest['ms'])} ms."
         )
     else:
-        said.append(f"No peer reaches the error of the Radau cell, {number(own['error'])}.")
+        sentences.append(f"No peer reaches the accuracy of the Radau cell, {format_number(own['error'])}.")
     flagged = [row for row in jumps if row["flagged_at"] is not None]
-    said += [
+    sentences += [
         f"Van der Pol, {row['samples']}, {row['integrator']}: flagged at t = {row['flagged_at']:g}." for row in flagged
     ]
     longest = max(row["dt"] for row in steps)
-    said += [
-        f"Lotka-Volterra in steps of {longest:g}, {'projected' if row['projected'] else 'free'}, {row['integrator']}: "
-        f"{'failed, and flagged' if row['failed'] else 'error ' + number(row['error'])}."
+    sentences += [
+        f"Lotka-Volterra in steps of {longest:g}, {'projected' if row['projected'] else 'unprojected'}, "
+        f"{row['integrator']}: "
+        f"{'flagged as failed' if row['failed'] else 'error ' + format_number(row['error'])}."
         for row in steps
         if row["dt"] == longest
     ]
-    return said
+    return sentences
 
 
 def _work_picture(rows: list[dict[str, Any]]) -> Picture:
@@ -126,7 +134,7 @@ def _work_picture(rows: list[dict[str, Any]]) -> Picture:
         return curves(panels, "ms", "largest relative error", columns=2)
 
     return Picture(
-        "stiff_work", "Robertson to t = 1e5: error against time", "One trajectory; lower and left is better.", draw
+        "stiff_work", "Robertson to t = 1e5: error against time", "One trajectory; lower left is better.", draw
     )
 
 
@@ -139,7 +147,7 @@ def _long_picture(rows: list[dict[str, Any]]) -> Picture:
         panel = {name: tuple(np.array(points).T) for name, points in lines.items()}
         return curves({"Lotka-Volterra": panel}, "dt", "largest error")
 
-    return Picture("stiff_long_steps", "Long steps", "Where a point is missing, the run failed and says so.", draw)
+    return Picture("stiff_long_steps", "Long steps", "Missing points: the run was flagged as failed.", draw)
 
 
 def _law_picture(law: list[list[float]]) -> Picture:
@@ -148,4 +156,4 @@ def _law_picture(law: list[list[float]]) -> Picture:
         panel = {"true": (x2, true), "learned": (x2, learned)}
         return curves({"Rate of 2 x2 -> x2 + x3": panel}, "x2", "rate")
 
-    return Picture("stiff_law", "A law of reaction, learned", "Along a run that was not in the data.", draw)
+    return Picture("stiff_law", "A learned rate law", "Along an unseen run.", draw)

@@ -20,7 +20,7 @@ def double_pendulum(
 
         Phi = ((|a|^2 - l1^2) / 2, (|b - a|^2 - l2^2) / 2),    V = g (m1 a_y + m2 b_y)
 
-    `friction`: the torque in each joint as a function of the rate at which it bends; conservative when left out.
+    `friction`: the torque in each joint as a function of its rate; default: conservative.
     """
     first, second = lengths
 
@@ -31,19 +31,19 @@ def double_pendulum(
     def weight(q: Float[Array, " 4"]) -> Float[Array, ""]:
         return gravity * (masses[0] * q[1] + masses[1] * q[3])
 
-    def bending(q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Float[Array, " 2"]:
+    def joint_rates(q: Float[Array, " 4"], v: Float[Array, " 4"]) -> Float[Array, " 2"]:
         x, y, dx, dy = q[2] - q[0], q[3] - q[1], v[2] - v[0], v[3] - v[1]
         upper = (q[0] * v[1] - q[1] * v[0]) / first**2
         return jnp.stack([upper, (x * dy - y * dx) / second**2 - upper])
 
-    force = None if friction is None else Friction(bending, friction, odd=True)
+    force = None if friction is None else Friction(joint_rates, friction, odd=True)
     return Multibody([masses[0], masses[0], masses[1], masses[1]], rods, potential=weight, force=force)
 
 
 def double_pendulum_state(
     angles: Sequence[float], rates: Sequence[float] = (0.0, 0.0), *, lengths: Sequence[float] = (1.0, 1.0)
 ) -> State:
-    """(q, v) with each rod at an angle from hanging down."""
+    """(q, v) with the angle of each rod from the vertical."""
     angle, rate, length = (jnp.asarray(each) for each in (angles, rates, lengths))
     along = length[:, None] * jnp.stack([jnp.sin(angle), -jnp.cos(angle)], 1)
     across = (length * rate)[:, None] * jnp.stack([jnp.cos(angle), jnp.sin(angle)], 1)

@@ -1,4 +1,4 @@
-"""Mass-spring: a harmonic oscillator, whose spring force is unknown."""
+"""Mass-spring: a harmonic oscillator with unknown spring force."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from twinfold.typing import Scalar, State
 
 
 def mass_spring(*, omega: float = 1.0) -> System:
-    """Kinematics known, force unknown, energy E kept.
+    """Kinematics known, force unknown, energy E conserved.
 
         x' = v,    v' = -omega^2 x,    E = (v^2 + omega^2 x^2) / 2
         f_phys = (v, 0),    f_unk = (0, -omega^2 x)
@@ -52,5 +52,5 @@ def mass_spring(*, omega: float = 1.0) -> System:
         valid=10,
         test=100,
         long_test=100,
-        notes="All settings but omega are a choice: no public source gives them.",
+        notes="All settings except omega are our choice: no public source gives them.",
     )

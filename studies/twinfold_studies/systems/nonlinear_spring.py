@@ -1,4 +1,4 @@
-"""Nonlinear spring: a mass in the plane on a spring that stiffens with distance, whose force is unknown."""
+"""Nonlinear spring: a mass in the plane on a stiffening spring with unknown force."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from twinfold.typing import ConstraintVector, Scalar, State
 
 
 def nonlinear_spring(energy_only: bool = False, *, stiffness: float = 1.0) -> System:
-    """Kinematics known, force unknown, energy E and angular momentum L kept (E alone, where `energy_only`).
+    """Kinematics known, force unknown, energy E and angular momentum L conserved (E alone if `energy_only`).
 
         (x, y)' = (u, v),    (u, v)' = -k r^2 (x, y),    r^2 = x^2 + y^2
         E = (u^2 + v^2) / 2 + k r^4 / 4,    L = x v - y u
@@ -27,7 +27,7 @@ def nonlinear_spring(energy_only: bool = False, *, stiffness: float = 1.0) -> Sy
         velocity = x[2:]
         return jnp.concatenate([velocity, jnp.zeros_like(velocity)])
 
-    def kept(x: State) -> ConstraintVector:
+    def invariants(x: State) -> ConstraintVector:
         q, velocity = x[:2], x[2:]
         energy = 0.5 * jnp.sum(velocity**2) + 0.25 * stiffness * jnp.sum(q**2) ** 2
         if energy_only:
@@ -46,7 +46,7 @@ def nonlinear_spring(energy_only: bool = False, *, stiffness: float = 1.0) -> Sy
         residual_states=(0, 1, 2, 3),
         residual_adds_to=(2, 3),
         residual_time=False,
-        constraint=Conserved(kept),
+        constraint=Conserved(invariants),
         draw=draw,
         dt=0.1,
         horizon=10.0,
@@ -57,5 +57,5 @@ def nonlinear_spring(energy_only: bool = False, *, stiffness: float = 1.0) -> Sy
         test=100,
         long_test=100,
         notes="Initial states and long horizon: White et al., who enforce E alone; horizon and step of "
-        "training are a choice.",
+        "training are our choice.",
     )

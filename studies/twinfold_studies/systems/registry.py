@@ -1,6 +1,8 @@
-"""The benchmark systems by name, in the paper's order."""
+"""The benchmark systems by name, in the order of the paper."""
 
 import functools
+import inspect
+import re
 from collections.abc import Callable
 
 from twinfold.io import unknown_name
@@ -21,10 +23,19 @@ SYSTEMS: dict[str, Callable[[], System]] = {
 }
 
 
-# Built once: what JAX compiled for a system is found again only for the same object.
+# Cached, because JAX reuses a compiled program only for the same object.
 @functools.cache
 def system(name: str) -> System:
-    """The system of this name with its default settings; a `ValueError` that lists them for another name."""
+    """The system with this name and its default settings. **Raises:** `ValueError` that lists the names."""
     if name not in SYSTEMS:
         raise ValueError(f"there is no system {unknown_name(name, SYSTEMS)}")
     return SYSTEMS[name]()
+
+
+def describe(name: str) -> tuple[str, list[str]]:
+    """The description of a system and its equations, line by line, from the docstring of its factory."""
+    lines = (inspect.getdoc(SYSTEMS[name]) or "").splitlines()
+    equations = [" ".join(line.split()) for line in lines if line.startswith("    ")]
+    # Parentheses about an argument of the factory do not concern the default settings.
+    description = re.sub(r"\s*\([^)]*`[^)]*\)", "", lines[0]) if lines else ""
+    return description, equations

@@ -2,8 +2,8 @@
 
     x1' = -k1 x1 + k2 x2 x3,    x2' = k1 x1 - k2 x2 x3 - k3 x2^2,    x3' = k3 x2^2,        x1 + x2 + x3 conserved
 
-What happens between 1e-4 and 1e5 asks for samples that are equally spaced in the logarithm of time. The middle species
-is never more than 4e-5 of the whole: a correction that puts the mass right must not be spread over all three alike.
+The dynamics between t = 1e-4 and 1e5 require samples that are equally spaced in the logarithm of time. The second
+species is never more than 4e-5 of the total, so a correction of the mass must be weighted by the sizes of the species.
 """
 
 from typing import Any
@@ -16,8 +16,8 @@ from twinfold.model import Conserved
 from twinfold.typing import Parameters, State
 
 RATES = {"k1": 0.04, "k2": 1e4, "k3": 3e7}
-SIZES = np.array([1.0, 1e-5, 1.0])  # of the species
-METRIC = SIZES**-2.0  # corrections in units of the species, for `Newton(metric=METRIC)`
+SIZES = np.array([1.0, 1e-5, 1.0])  # typical amounts of the species
+METRIC = SIZES**-2.0  # weights corrections by these amounts: `Newton(metric=METRIC)`
 START = np.array([1.0, 0.0, 0.0])
 
 # At t = 1e11 from `START`: Mazzia and Magherini, Test Set for Initial Value Problem Solvers, 2.4 (2008), problem ROBER.
@@ -31,16 +31,16 @@ def kinetics(first: Any, second: Any, third: Any) -> State:
 
 
 def robertson(x: State, p: Parameters) -> State:
-    """The field, with rate constants p["k1"], p["k2"], p["k3"] (those of `RATES`)."""
+    """The field, with rate constants p["k1"], p["k2"], p["k3"] (see `RATES`)."""
     return kinetics(p["k1"] * x[0], p["k2"] * x[1] * x[2], p["k3"] * x[1] ** 2)
 
 
 def mass() -> Conserved:
-    """x1 + x2 + x3 of each run."""
+    """The conserved mass x1 + x2 + x3."""
     return Conserved(lambda x: jnp.sum(x))
 
 
 def log_times(last: float = 1e5, *, first: float = 1e-4, per_decade: int = 4) -> Float[Array, " T"]:
-    """Zero, and then so many samples in each decade."""
+    """Zero, and then this many samples per decade."""
     count = round(per_decade * np.log10(last / first))
     return jnp.asarray(np.concatenate([[0.0], np.geomspace(first, last, count + 1)]))

@@ -1,4 +1,4 @@
-"""Skate on an inclined plane: a blade that cannot move sideways, a constraint on velocities alone (index 2)."""
+"""Skate on an inclined plane: a blade that cannot move sideways, a constraint on velocities (index 2)."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -12,8 +12,7 @@ def skate(*, mass: float = 1.0, inertia: float = 0.3, slope: float = 2.0) -> Mul
 
         Psi = x' sin phi - y' cos phi,    V = -m s x
 
-    Not holonomic: every position can be reached, so there is nothing to project positions onto. `slope` is
-    s = g sin(inclination).
+    Nonholonomic: every position can be reached, so positions are not projected. `slope` is s = g sin(inclination).
     """
 
     def blade(q: Float[Array, " 3"], v: Float[Array, " 3"]) -> Float[Array, ""]:
@@ -26,7 +25,7 @@ def skate(*, mass: float = 1.0, inertia: float = 0.3, slope: float = 2.0) -> Mul
 
 
 def skate_motion(t: Scalar, rate: float, *, slope: float = 2.0) -> State:
-    """The state at t of a skate that starts at rest at the origin, turning at `rate`: a cycloid across the slope.
+    """The state at t of a skate that starts at rest at the origin and turns at `rate`: a cycloid across the slope.
 
     x = s / (2 rate^2) sin^2(rate t),    y = s / (2 rate^2) (rate t - sin(2 rate t) / 2),    phi = rate t
     """

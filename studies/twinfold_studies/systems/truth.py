@@ -1,8 +1,8 @@
 """Reference trajectories, to the limit of float64.
 
 An eighth-order Runge-Kutta method (Dormand and Prince) with equal steps between the samples and compensated
-summation: what rounding takes from x + dx is carried to the next step. The number of steps is doubled until
-doubling no longer changes the result, and every sample is projected onto the invariants.
+summation: the rounding error of x + dx is carried to the next step. The number of steps is doubled until the result no
+longer changes, and every sample is projected onto the invariants.
 """
 
 import math
@@ -15,17 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from twinfold._core import RESULTS, check_times, first_failure
+from twinfold import RESULTS
 from twinfold.numerics import AbstractConstraint, Newton, ProjectionResult
 from twinfold.systems import System
 from twinfold.typing import Times
 
 TABLEAU = diffrax.Dopri8.tableau
-GAIN = 2**8  # by which doubling the steps of a method of order 8 divides its error
-ENOUGH = 1e-14  # error of the method, relative to the size of the trajectory
-ROUNDED = 1e-9  # a change below this that does not fall any more is rounding
-MOST = 2**10  # steps between two samples before giving up
-CHUNK = 2**13  # samples projected at a time
+GAIN = 2**8  # ratio of errors when the steps of a method of order 8 are halved
+TOLERANCE = 1e-14  # error of the method, relative to the size of the trajectory
+MAX_ROUNDING = 1e-9  # a smaller change that no longer decreases is due to rounding
+MAX_STEPS = 2**10  # between two samples
+CHUNK = 2**13  # samples projected together
 
 
 @eqx.filter_jit
@@ -45,12 +45,12 @@ def integrate(field: Callable, x0s: Float[Array, "B n"], ts: Times, steps: Int[A
         h = (t1 - t0) / steps
 
         def step(i: Array, carry: tuple) -> tuple:
-            x, lost = carry
+            x, compensation = carry
             t = t0 + h * i
             slopes: list[Array] = []
             for row, node in zip(rows, nodes, strict=True):
                 slopes.append(rate(t + h * node, x + h * combined(row, slopes)))
-            change = h * combined(weights, slopes) + lost
+            change = h * combined(weights, slopes) + compensation
             after = x + change
             return after, change - (after - x)
 
@@ -65,59 +65,62 @@ def integrate(field: Callable, x0s: Float[Array, "B n"], ts: Times, steps: Int[A
 def project(
     constraint: AbstractConstraint, ts: Times, xs: Float[Array, "T n"], levels: Float[Array, "T m"]
 ) -> ProjectionResult:
-    """Each state moved to the nearest one on its level."""
+    """Project each state onto its level."""
     return jax.vmap(lambda t, x, level: Newton().project(constraint, t, x, {}, level))(ts, xs, levels)
 
 
 def on_invariants(
     constraint: AbstractConstraint, ts: Times, xs: Float[Array, "B T n"]
-) -> tuple[Float[Array, "B T n"], RESULTS]:
-    """Every sample moved to the level of its trajectory's first one, and the first failure."""
+) -> tuple[Float[Array, "B T n"], ProjectionResult]:
+    """Project every sample onto the level of the first one of its trajectory."""
     levels = jax.vmap(lambda x0: constraint.level(ts[0], x0, {}))(xs[:, 0])
     every = (jnp.tile(ts, len(xs)), xs.reshape(-1, xs.shape[-1]), jnp.repeat(levels, len(ts), axis=0))
     count = len(every[0])
-    # Chunks of one size, the last one filled up: compiled once for a system, whatever the number of samples.
+    # Chunks of equal size, the last one padded, so that one program serves any number of samples.
     every = [np.concatenate([a, np.repeat(a[-1:], -count % CHUNK, axis=0)]) for a in map(np.asarray, every)]
     chunks = [project(constraint, *(jnp.asarray(a[i : i + CHUNK]) for a in every)) for i in range(0, count, CHUNK)]
     out = jax.tree.map(lambda *parts: jnp.concatenate(parts), *chunks)
-    return out.x[:count].reshape(xs.shape), first_failure(out.result)
+    return out.x[:count].reshape(xs.shape), out
 
 
 def converged(field: Callable, x0s: Float[Array, "B n"], ts: Times) -> Float[Array, "B T n"]:
-    """The trajectories, with as many steps between samples as float64 makes use of."""
+    """The trajectories, with enough steps between samples for the precision of float64."""
     steps, change, before = 1, math.inf, math.inf
     xs = integrate(field, x0s, ts, jnp.array(steps))
-    while steps < MOST:
+    while steps < MAX_STEPS:
         steps *= 2
         finer = integrate(field, x0s, ts, jnp.array(steps))
         size = jnp.max(jnp.linalg.norm(finer, axis=-1), axis=1) + jnp.finfo(finer.dtype).tiny
         change = float(jnp.max(jnp.abs(finer - xs) / size[:, None, None]))
-        # The change is the error of the coarser run; that of the finer one is smaller by the gain.
-        if change <= GAIN * ENOUGH or before / 4 < change < ROUNDED:
+        # The change is the error of the coarser solution; that of the finer one is smaller by the gain.
+        if change <= GAIN * TOLERANCE or before / 4 < change < MAX_ROUNDING:
             return finer
         xs, before = finer, change
     raise RuntimeError(
-        f"truth: {MOST} steps between samples still change the result by {change:.1e} of its size. The field "
-        "is not smooth or not finite along a trajectory, or the samples `ts` are too far apart."
+        f"truth: {MAX_STEPS} steps between samples still change the result by {change:.1e} (relative). The "
+        "field is not smooth or not finite along a trajectory, or the samples `ts` are too far apart."
     )
 
 
 def truth(system: System, x0s: ArrayLike, ts: ArrayLike) -> Float[Array, "B T n"]:
     """Trajectories of `system.truth` from each of `x0s` at `ts[0]`, sampled at `ts`, on its invariants.
 
-    Needs float64. Largest errors against an extrapolation method in 80 bits, relative to the size of the
-    trajectory: over the training horizon two-body 5e-14, all others under 1e-14; over the long horizon
-    two-body 2e-12, rigid body 1e-12 (T = 1000, near the separatrix), all others under 5e-14. Rounding sets
-    those of the long horizon: more steps do not help.
+    Requires float64. Largest errors against an extrapolation method in 80 bits, relative to the size of the trajectory:
+    over the training horizon 5e-14 for two-body and below 1e-14 for all others; over the long horizon 2e-12 for
+    two-body, 1e-12 for the rigid body (T = 1000, near the separatrix) and below 5e-14 for all others. Errors over the
+    long horizon are due to rounding: more steps do not help.
     """
     if jnp.zeros(()).dtype != jnp.float64:
-        raise RuntimeError("truth: reference trajectories need float64; call twinfold.enable_x64() first.")
+        raise RuntimeError("truth: reference trajectories require float64; call twinfold.enable_x64() first.")
     x0s, ts = jnp.asarray(x0s, jnp.float64), jnp.asarray(ts, jnp.float64)
     states = len(system.state_names)
     if x0s.ndim != 2 or x0s.shape[1] != states:
-        raise ValueError(f"x0s has shape {x0s.shape}; {system.name} needs (count, {states}).")
-    check_times(np.asarray(ts), "ts")
-    xs, result = on_invariants(system.constraint, ts, converged(system.truth, x0s, ts))
-    if bool(result != RESULTS.successful):
-        raise RuntimeError(f"truth: a sample of {system.name} could not be projected. {RESULTS[result]}")
+        raise ValueError(f"x0s has shape {x0s.shape}; {system.name} requires (count, {states}).")
+    if ts.ndim != 1 or len(ts) < 2 or not bool(jnp.all(jnp.isfinite(ts[-1:]) & (jnp.diff(ts) > 0))):
+        raise ValueError("ts must increase: a vector of at least two finite times is required.")
+    xs, projected = on_invariants(system.constraint, ts, converged(system.truth, x0s, ts))
+    failed = np.asarray(projected.result != RESULTS.successful)
+    if failed.any():
+        reason = RESULTS[jax.tree.map(lambda leaf: leaf[failed.argmax()], projected.result)]
+        raise RuntimeError(f"truth: a sample of {system.name} could not be projected. {reason}")
     return xs

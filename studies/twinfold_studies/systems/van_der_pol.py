@@ -1,4 +1,4 @@
-"""The stiff oscillator of Van der Pol: hundreds of units of time on a slow branch, then a jump within a thousandth.
+"""The stiff Van der Pol oscillator: hundreds of units of time on a slow branch, then a jump within a thousandth of one.
 
 x' = v,    v' = mu (1 - x^2) v - x
 """
@@ -10,7 +10,7 @@ from twinfold.typing import Parameters, State
 
 MU = 1e3
 START = np.array([2.0, 0.0])
-JUMP = 807.0  # when the slow branch first ends, for this mu, to the unit
+JUMP = 807.0  # time at which the slow branch first ends, for this mu
 
 # At t = 2 mu from `START`: Mazzia and Magherini, Test Set for Initial Value Problem Solvers, 2.4 (2008), problem VDPOL
 # (time there in units of mu, the velocity in units of 1 / mu).

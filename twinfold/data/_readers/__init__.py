@@ -1,0 +1,1 @@
+"""Readers: arrays, tables and files of measurements become runs."""

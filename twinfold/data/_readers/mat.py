@@ -1,6 +1,5 @@
-"""MATLAB files (version 5 to 7) as tables: vectors of one length are columns, an array of structs is one run each."""
+"""MATLAB files to tables: vectors of equal length are columns, each element of a struct array is a run."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,49 +10,40 @@ from twinfold.data._readers.table import pandas_module
 from twinfold.io import unknown_name
 
 
-def read_mat(path: str | os.PathLike[str], time: str) -> dict[str, Any]:
-    """The tables in a .mat file: one, named "", or one for each element of an array of structs.
+def read_mat(path: Path, time: str) -> dict[str, Any]:
+    """The tables in a .mat file: one, named "", or one for each element of a struct array.
 
-    The variables, and the fields of structs, whose length is that of the variable `time` are columns; the columns of a
-    matrix `y` are called `y(1)`, `y(2)`, ...
+    Variables and struct fields that have the length of the variable `time` are columns; the columns of a matrix `y` are
+    called `y(1)`, `y(2)`, ...
 
-    **Raises:** `ValueError` for a file that cannot be read, or in which there is no vector `time`.
+    **Raises:** `ValueError` if the file cannot be read or has no vector `time`.
     """
-    variables = _loaded(path)
-    several = {name: value for name, value in variables.items() if _structs(value)}
-    if time not in _columns(variables) and several:
-        name, elements = next(iter(several.items()))
-        return {f"{name}({index + 1})": _frame(path, each, time) for index, each in enumerate(elements)}
+    try:
+        variables = parse_mat(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: not a readable MATLAB file: {error}.") from None
+    if time not in _columns(variables):
+        for name, value in variables.items():
+            if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+                return {f"{name}({index + 1})": _frame(path, each, time) for index, each in enumerate(value)}
     return {"": _frame(path, variables, time)}
 
 
-def _loaded(path: str | os.PathLike[str]) -> dict[str, Any]:
-    try:
-        return parse_mat(Path(path).read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path}: not a readable MATLAB file: {error}.") from None
-
-
-def _structs(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(isinstance(each, dict) for each in value)
-
-
 def _columns(variables: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Every vector by its name, also those inside structs (by the field, or struct.field where that is taken)."""
-    found: dict[str, np.ndarray] = {}
+    """All vectors by name, those inside structs too (by field, or struct.field if the name is taken)."""
+    columns: dict[str, np.ndarray] = {}
     for name, value in variables.items():
         if isinstance(value, dict):
             for field, inner in _columns(value).items():
-                found[field if field not in found and field not in variables else f"{name}.{field}"] = inner
-            continue
-        if isinstance(value, np.ndarray) and value.ndim == 1:
-            found[name] = value
+                columns[field if field not in columns and field not in variables else f"{name}.{field}"] = inner
+        elif isinstance(value, np.ndarray) and value.ndim == 1:
+            columns[name] = value
         elif isinstance(value, np.ndarray) and value.ndim == 2:
-            found |= {f"{name}({index + 1})": column for index, column in enumerate(value.T)}
-    return found
+            columns |= {f"{name}({index + 1})": column for index, column in enumerate(value.T)}
+    return columns
 
 
-def _frame(path: str | os.PathLike[str], variables: dict[str, Any], time: str) -> Any:
+def _frame(path: Path, variables: dict[str, Any], time: str) -> Any:
     columns = _columns(variables)
     if time not in columns:
         raise ValueError(f"{path}: time: there is no vector {unknown_name(time, columns)}")

@@ -1,6 +1,8 @@
-"""The MAT-file format of MATLAB 5 to 7, read with every length checked before it is used.
+"""A parser for MATLAB files of version 5 to 7.
 
-scipy reads more of the format, but a damaged file can end the whole process there; here it is a `ValueError`.
+Why not `scipy.io.loadmat`: on a damaged file SciPy's reader can crash the process with a segmentation fault. Here every
+size is checked against the bytes that the file contains before it is used, so that damage is a `ValueError`.
+
 Reference: MathWorks, "MAT-File Format", level 5.
 """
 
@@ -12,111 +14,114 @@ from typing import Any
 
 import numpy as np
 
-HEADER = 128
-LARGEST = 2**31  # bytes that a compressed variable may unpack to
-DEEPEST = 32  # structs in structs in ...
-NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-TEXTS = {2: "latin-1", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
+HEADER_BYTES = 128
+TAG_BYTES = 8
+MAX_UNPACKED_BYTES = 2**31  # of a compressed variable
+MAX_NESTING = 32  # of structs and cells
+NUMBER_DTYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+TEXT_ENCODINGS = {2: "latin-1", 4: "utf-16", 16: "utf-8", 17: "utf-16", 18: "utf-32"}
 MATRIX, COMPRESSED = 14, 15
 CELL, STRUCT, CHAR, FIRST_NUMERIC, LAST_NUMERIC = 1, 2, 4, 6, 15
 COMPLEX = 0x0800
 
 
 def parse_mat(content: bytes) -> dict[str, Any]:
-    """The variables in a MAT-file: arrays (vectors without their dimension of one), texts, and dicts for structs.
+    """The variables in a MATLAB file: arrays (vectors without their singleton dimension), texts, and dicts for structs.
 
-    An array of structs or cells is a list. What is neither (objects, functions, sparse matrices) is None.
+    An array of structs or cells is a list. Any other variable (object, function, sparse matrix) is None.
 
-    **Raises:** `ValueError` that says what is wrong with the file.
+    **Raises:** `ValueError` that describes the defect.
     """
     if content[:19] == b"MATLAB 7.3 MAT-file" or content[512:516] == b"\x89HDF":
-        raise ValueError("MATLAB 7.3 files are not read; save it with save(..., '-v7')")
+        raise ValueError("MATLAB 7.3 files are not supported; save it with save(..., '-v7')")
     order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
     if order is None:
         raise ValueError("it has no header of MATLAB version 5 to 7")
     try:
-        return dict(_variables(content[HEADER:], order))
+        return dict(_variables(content[HEADER_BYTES:], order))
     except (struct.error, zlib.error, UnicodeDecodeError, OverflowError, MemoryError) as error:
         raise ValueError(f"it is damaged ({error})") from None
 
 
 def _variables(content: bytes, order: str) -> Iterator[tuple[str, Any]]:
-    reader = _Reader(content, order)
-    while reader.left >= 8:
-        kind, data = reader.element()
+    elements = _Elements(content, order)
+    while elements.remaining >= TAG_BYTES:
+        kind, data = elements.read()
         if kind == COMPRESSED:
-            kind, data = _Reader(_unpacked(data), order).element()
+            kind, data = _Elements(_unpacked(data), order).read()
         if kind == MATRIX:
             yield _matrix(data, order, 0)
 
 
 def _unpacked(data: bytes) -> bytes:
     unpack = zlib.decompressobj()
-    content = unpack.decompress(data, LARGEST)
+    content = unpack.decompress(data, MAX_UNPACKED_BYTES)
     if not unpack.eof:
-        raise ValueError("a compressed variable is cut short, or too large")
+        raise ValueError("a compressed variable is truncated or too large")
     return content
 
 
 @dataclass
-class _Reader:
-    """The elements of a buffer, one after the other."""
+class _Elements:
+    """The elements of a buffer, read in sequence; `order` is the byte order."""
 
     content: bytes
     order: str
-    at: int = 0
+    position: int = 0
 
     @property
-    def left(self) -> int:
-        return len(self.content) - self.at
+    def remaining(self) -> int:
+        return len(self.content) - self.position
 
-    def element(self) -> tuple[int, bytes]:
-        """The type and the bytes of the next element."""
-        kind, size = struct.unpack_from(f"{self.order}II", self.content, self.at)
-        if kind >> 16:  # small: both in one word, the data in the next
-            kind, size, start, end = kind & 0xFFFF, kind >> 16, self.at + 4, self.at + 8
+    def read(self) -> tuple[int, bytes]:
+        """The type and the data of the next element."""
+        kind, size = struct.unpack_from(f"{self.order}II", self.content, self.position)
+        if kind >> 16:  # small element: type and size in one word, the data in the next
+            kind, size, start, end = kind & 0xFFFF, kind >> 16, self.position + 4, self.position + TAG_BYTES
             if size > 4:
-                raise ValueError("a small element is larger than it can be")
+                raise ValueError("a small element is larger than four bytes")
         else:
-            start, end = self.at + 8, self.at + 8 + size
+            start = self.position + TAG_BYTES
+            end = start + size
             if kind != COMPRESSED:
                 end += -size % 8
         if start + size > len(self.content):
-            raise ValueError("it is cut short")
-        self.at = end
+            raise ValueError("it is truncated")
+        self.position = end
         return kind, self.content[start : start + size]
 
     def numbers(self) -> np.ndarray:
         """The next element as a vector of numbers."""
-        kind, data = self.element()
-        if kind not in NUMBERS:
-            raise ValueError(f"an element of type {kind} stands where numbers should")
-        return np.frombuffer(data, np.dtype(self.order + NUMBERS[kind]))
+        kind, data = self.read()
+        if kind not in NUMBER_DTYPES:
+            raise ValueError(f"an element of type {kind} is in the place of numbers")
+        return np.frombuffer(data, np.dtype(self.order + NUMBER_DTYPES[kind]))
 
 
 def _matrix(data: bytes, order: str, depth: int) -> tuple[str, Any]:
-    """The name and the value of a variable, a field or a cell."""
+    """The name and the value of a variable, field or cell."""
     if not data:
         return "", np.zeros(0)
-    if depth > DEEPEST:
+    if depth > MAX_NESTING:
         raise ValueError("structs are nested too deeply")
-    reader = _Reader(data, order)
-    flags, shape = int(reader.numbers()[:1].sum()), tuple(int(size) for size in reader.numbers())
-    name = reader.element()[1].decode("latin-1")
+    elements = _Elements(data, order)
+    flags, shape = int(elements.numbers()[:1].sum()), tuple(int(size) for size in elements.numbers())
+    name = elements.read()[1].decode("latin-1")
     kind = flags & 0xFF
     if any(size < 0 for size in shape):
         raise ValueError(f"'{name}' has a negative size")
     if kind == CELL:
-        return name, _listed([_matrix(reader.element()[1], order, depth + 1)[1] for _ in range(_count(shape, reader))])
+        cells = [_matrix(elements.read()[1], order, depth + 1)[1] for _ in range(_count(shape, elements))]
+        return name, _unwrapped(cells)
     if kind == STRUCT:
-        return name, _listed(list(_structs(reader, order, _count(shape, reader), depth)))
+        return name, _unwrapped(list(_structs(elements, order, _count(shape, elements), depth)))
     if kind == CHAR:
-        coded, text = reader.element()
-        coding = TEXTS.get(coded, "latin-1")
-        little = {"<": "-le", ">": "-be"}[order] if coding in ("utf-16", "utf-32") else ""
-        return name, text.decode(coding + little)
+        encoding, text = elements.read()
+        codec = TEXT_ENCODINGS.get(encoding, "latin-1")
+        suffix = {"<": "-le", ">": "-be"}[order] if codec in ("utf-16", "utf-32") else ""
+        return name, text.decode(codec + suffix)
     if FIRST_NUMERIC <= kind <= LAST_NUMERIC and not flags & COMPLEX:
-        values = reader.numbers()
+        values = elements.numbers()
         if len(values) != np.prod(shape, dtype=object):
             raise ValueError(f"'{name}' has {len(values)} values for a size of {shape}")
         values = values.astype(values.dtype.newbyteorder("=")).reshape(shape, order="F")
@@ -124,23 +129,23 @@ def _matrix(data: bytes, order: str, depth: int) -> tuple[str, Any]:
     return name, None
 
 
-def _count(shape: tuple[int, ...], reader: _Reader) -> int:
-    """How many elements a cell or struct has, none of them smaller than its tag."""
+def _count(shape: tuple[int, ...], elements: _Elements) -> int:
+    """The number of elements of a cell or struct array, each of which needs at least one byte."""
     count = int(np.prod(shape, dtype=object))
-    if count > reader.left:
-        raise ValueError(f"a size of {shape} is more than the file holds")
+    if count > elements.remaining:
+        raise ValueError(f"a size of {shape} exceeds the file")
     return count
 
 
-def _structs(reader: _Reader, order: str, count: int, depth: int) -> Iterator[dict[str, Any]]:
-    length = int(reader.numbers()[:1].sum())
-    text = reader.element()[1]
+def _structs(elements: _Elements, order: str, count: int, depth: int) -> Iterator[dict[str, Any]]:
+    length = int(elements.numbers()[:1].sum())
+    text = elements.read()[1]
     if not 0 < length <= max(len(text), 1):
-        raise ValueError("the names of a struct's fields are damaged")
-    fields = [text[at : at + length].split(b"\0")[0].decode("latin-1") for at in range(0, len(text), length)]
+        raise ValueError("the field names of a struct are damaged")
+    fields = [text[start : start + length].split(b"\0")[0].decode("latin-1") for start in range(0, len(text), length)]
     for _ in range(count):
-        yield {field: _matrix(reader.element()[1], order, depth + 1)[1] for field in fields}
+        yield {field: _matrix(elements.read()[1], order, depth + 1)[1] for field in fields}
 
 
-def _listed(values: list[Any]) -> Any:
+def _unwrapped(values: list[Any]) -> Any:
     return values[0] if len(values) == 1 else values

@@ -1,30 +1,30 @@
-"""The exported C, compiled and called: for its check, and for those who want it in Python."""
+"""The exported C, compiled and called from Python."""
 
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from twinfold.export._step import Step
 
-# Contraction to fused multiply-adds would make the result depend on the processor.
+# Fused multiply-adds would make the result depend on the processor.
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 
 
 class CompileError(RuntimeError):
-    """The C compiler did not accept a file; the message is what it said."""
+    """The C compiler failed; the message has the command and its output."""
 
 
 def find_compiler() -> str | None:
-    """The C compiler of this machine, or None."""
+    """The path of a C compiler, or None."""
     return next((found for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
 
 
 def build(compiler: str, sources: Sequence[Path], library: Path, *, flags: Sequence[str] = FLAGS) -> Path:
-    """A shared library from C files, linked with libm."""
+    """Compile C files into a shared library, linked with libm."""
     command = [compiler, *flags, *map(str, sources), "-o", str(library), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -33,7 +33,7 @@ def build(compiler: str, sources: Sequence[Path], library: Path, *, flags: Seque
 
 
 def code_size(library: Path) -> int:
-    """Bytes of code and constants in a library (of the whole file where `size` is not installed)."""
+    """Bytes of code and constants in a library; of the file, if `size` is not installed."""
     tool = shutil.which("size")
     if tool is not None:
         done = subprocess.run([tool, str(library)], capture_output=True, text=True, check=False)
@@ -42,39 +42,30 @@ def code_size(library: Path) -> int:
     return library.stat().st_size
 
 
-class Compiled:
-    """`init`, `step` and `output` of a compiled export as functions of NumPy arrays."""
+class CompiledStep:
+    """`init` and `step` of a compiled export as functions of NumPy arrays."""
 
     def __init__(self, library: Path, step: Step):
-        self.step_of = step
-        self.dtype = step.dtype
-        real = ctypes.c_double if step.dtype == np.float64 else ctypes.c_float
-        pointer = ctypes.POINTER(real)
-        loaded, name = ctypes.CDLL(str(library)), step.spec.name
-        self._pointer = pointer
-        self._init, self._step, self._output = (getattr(loaded, f"{name}_{fn}") for fn in ("init", "step", "output"))
-        for fn in (self._init, self._step, self._output):
-            fn.argtypes = [real] + [pointer] * (4 if fn is self._output else 5)
-        self._output.restype = None
-
-    def _given(self, values: np.ndarray) -> tuple[np.ndarray, "ctypes._Pointer"]:
-        array = np.array(values, self.dtype)
-        return array, array.ctypes.data_as(self._pointer)
+        self._dtype, self._state_size, self._outputs = step.dtype, step.state_size, len(step.spec.outputs)
+        loaded, real = ctypes.CDLL(str(library)), np.ctypeslib.as_ctypes_type(step.dtype)
+        vector = np.ctypeslib.ndpointer(step.dtype, ndim=1, flags="C_CONTIGUOUS")
+        self._init, self._step = (getattr(loaded, f"{step.spec.name}_{name}") for name in ("init", "step"))
+        for function in (self._init, self._step):
+            function.argtypes = [real, *[vector] * 5]
 
     def init(self, t: float, x0: np.ndarray, w: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-        """State, outputs and status at the start."""
-        state, state_at = self._given(np.zeros(self.step_of.state_size))
-        y, y_at = self._given(np.zeros(max(len(self.step_of.spec.outputs), 1)))
-        kept = [self._given(value) for value in (x0, w, p)]
-        status = self._init(float(t), *(at for _, at in kept), state_at, y_at)
-        return state, y[: len(self.step_of.spec.outputs)], status
+        """The initial state, with outputs and status."""
+        return self._call(self._init, t, (x0, w, p), np.zeros(self._state_size))
 
     def step(
         self, t: float, w0: np.ndarray, w1: np.ndarray, p: np.ndarray, state: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, int]:
-        """State, outputs and status one step later."""
-        after, after_at = self._given(state)
-        y, y_at = self._given(np.zeros(max(len(self.step_of.spec.outputs), 1)))
-        kept = [self._given(value) for value in (w0, w1, p)]
-        status = self._step(float(t), *(at for _, at in kept), after_at, y_at)
-        return after, y[: len(self.step_of.spec.outputs)], status
+        """The state one step later, with outputs and status."""
+        return self._call(self._step, t, (w0, w1, p), state)
+
+    def _call(
+        self, function: Callable[..., int], t: float, arguments: Sequence[np.ndarray], state: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        state, y = np.array(state, self._dtype), np.zeros(self._outputs, self._dtype)
+        given = [np.ascontiguousarray(values, self._dtype) for values in arguments]
+        return state, y, function(float(t), *given, state, y)

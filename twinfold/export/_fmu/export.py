@@ -1,4 +1,4 @@
-"""The twin as an FMU: FMI 2.0 for co-simulation, with its C source and the compiled binary."""
+"""Export to FMI 2.0 for co-simulation: an FMU with C source and the binary for this machine."""
 
 import hashlib
 import os
@@ -6,27 +6,27 @@ import platform
 import sys
 import tempfile
 import zipfile
-from importlib import resources
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 
+from twinfold._version import __version__
 from twinfold.export._c.compiled import build, find_compiler
-from twinfold.export._c.emit import literal
-from twinfold.export._c.module import source_of
-from twinfold.export._fmu.description import Variable, description_of, variables_of
-from twinfold.export._fmu.host import Host
-from twinfold.export._reference import Reference, difference, reference_of
+from twinfold.export._c.source import generate_source
+from twinfold.export._c.writer import literal
+from twinfold.export._files import render, write_files
+from twinfold.export._fmu.simulation import difference, expected_rows, simulate_by_fmpy, simulate_by_host
+from twinfold.export._fmu.variables import Variable, fmu_variables
+from twinfold.export._reference import Reference, build_reference
 from twinfold.export._report import ExportReport
 from twinfold.export._spec import ExportSpec
-from twinfold.export._step import Step, precision, step_of
+from twinfold.export._step import Step, build_step, precision
 from twinfold.io import atomic_write
 from twinfold.model import Twin
 
-TOLERANCE = 1e-9  # of a free run, relative
+TOLERANCE = 1e-9  # of a simulation, relative
 
 
 def export_fmu(
@@ -37,74 +37,83 @@ def export_fmu(
     horizon: int = 1000,
     reference: Reference | None = None,
 ) -> ExportReport:
-    """Write NAME.fmu and run it beside the twin.
+    """Write NAME.fmu and compare a simulation by it with the twin.
 
-    The communication step of a host must be a multiple of the spec's `dt`. Inputs, outputs, states and parameters have
-    their own names; `start.NAME` are the start values, `violation[k]` and `status` tell how the last step went.
+    The communication step of a host must be a multiple of `dt`. Inputs, outputs, states and parameters keep their
+    names; `start.NAME` are the start values, `violation[k]` and `status` report on the last step.
 
-    **Arguments:** `twin`, fitted; `spec`; `folder`; `horizon`, steps of the run that is compared; `reference`, what the
-    twin does, where it is known already.
+    **Arguments:**
 
-    **Returns:** an `ExportReport`. Without a C compiler the FMU has its source only and is not checked; with FMPy (the
-    extra `fmu`) it is validated and simulated there too.
+    - `twin`: the fitted twin.
+    - `spec`: names, step length and ranges.
+    - `folder`: the folder to write to; created if necessary.
+    - `horizon`: the number of steps of the simulation that is compared.
+    - `reference`: the results of the twin, if they are already known.
+
+    **Returns:** an `ExportReport`. Without a C compiler the FMU contains source only and is not checked. If FMPy (extra
+    `fmu`) is installed, the FMU is also validated and simulated by it.
+
+    **Raises:** `NotExportable` if the step uses a JAX primitive that has no C form.
+
+    **Example:**
+
+    ```python
+    import shutil
+
+    twin = tw.Twin(lambda x, w: w - x)
+    spec = tw.export.ExportSpec("lag", ["x"], ["u"], ["x"], dt=0.1, x0=[1.0], w_low=[-1], w_high=[1])
+    if shutil.which("cc"):
+        report = tw.export.export_fmu(twin, spec, "exported", horizon=20)
+        report.files[0].name, report.checked  # 'lag.fmu', True
+    ```
     """
-    path = Path(folder) / f"{spec.name}.fmu"
-    linear = twin.cell.input_interpolation == "linear"
+    path, linear = Path(folder) / f"{spec.name}.fmu", twin.cell.input_interpolation == "linear"
     with precision(np.float64):
-        step = step_of(twin, spec)
-        source = source_of(step)
-    guid = "{" + hashlib.sha256((source.code + repr(spec)).encode()).hexdigest()[:32] + "}"
-    variables = variables_of(step)
-    wrapper = _wrapper(step, guid, linear)
-    files = {
-        "modelDescription.xml": description_of(step, variables, guid, linear=linear).encode(),
-        f"sources/{spec.name}.c": source.code.encode(),
-        f"sources/{spec.name}.h": source.header.encode(),
-        f"sources/{spec.name}_fmi2.c": wrapper.encode(),
-    }
+        step = build_step(twin, spec)
+    variables = fmu_variables(step)
+    files, guid = _contents(step, variables, linear)
     compiler = find_compiler()
-    with tempfile.TemporaryDirectory() as place:
-        if compiler is None:
-            _write(path, files)
-            words = ["FMU: there is no C compiler here: it has its source but no binary, and was not checked."]
-            return ExportReport("fmu", [path], False, None, None, path.stat().st_size, words)
-        for name, text in files.items():
-            (Path(place) / Path(name).name).write_bytes(text)
-        folder_name, ending = binary_place()
-        library = build(compiler, [Path(place) / f"{spec.name}_fmi2.c"], Path(place) / f"{spec.name}{ending}")
-        files[f"binaries/{folder_name}/{library.name}"] = library.read_bytes()
-        _write(path, files)
-        if reference is None:
-            reference = reference_of(twin, spec, states=1, horizon=horizon)
-        run = reference.run
-        rows = _run_by_host(library, guid, reference, run.w, linear)
-        drift = _off(reference, rows, _seen_by_host(reference, linear))
-        # FMPy sets the derivatives of inputs for nine of them only: where the twin has some, both hosts hold w.
-        held = np.repeat(run.w[:1], len(run.w), axis=0)
-        rows = _run_by_host(library, guid, reference, held, False) if linear else rows
-    words = [f"FMU: {path.name}, {path.stat().st_size} bytes, binary for {folder_name}."]
-    words.append(
-        f"FMU: loaded by a plain host, it differs from the twin by at most {drift:.1e} over {run.length} steps."
-    )
+    if compiler is None:
+        _write_archive(path, files)
+        messages = ["FMU: no C compiler was found. The FMU contains source but no binary, and is not checked."]
+        return ExportReport("fmu", [path], False, None, None, path.stat().st_size, messages)
+    if reference is None:
+        reference = build_reference(twin, spec, samples=1, horizon=horizon)
+    run = reference.simulation
+    with tempfile.TemporaryDirectory() as scratch:
+        write_files(Path(scratch), {Path(name).name: content for name, content in files.items()})
+        target, suffix = binary_target()
+        library = build(compiler, [Path(scratch) / f"{spec.name}_fmi2.c"], Path(scratch) / f"{spec.name}{suffix}")
+        _write_archive(path, files | {f"binaries/{target}/{library.name}": library.read_bytes()})
+        rows = simulate_by_host(library, guid, reference, run.w, linear)
+        drift = difference(reference, rows, expected_rows(reference, linear))
+        # FMPy sets derivatives of inputs for nine inputs at most. If the twin interpolates, compare FMPy with the
+        # minimal host at constant inputs instead.
+        inputs = np.repeat(run.w[:1], len(run.w), axis=0) if linear else run.w
+        rows = simulate_by_host(library, guid, reference, inputs, False) if linear else rows
+    size, problems = path.stat().st_size, []
+    messages = [
+        f"FMU: {path.name}, {size} bytes, binary for {target}.",
+        f"FMU: simulated by a minimal host, it differs from the twin by at most {drift:.1e} over {run.length} steps.",
+    ]
     if find_spec("fmpy") is None:
-        words.append("FMU: FMPy is not installed (pip install 'twinfold[fmu]'): its validation was not run.")
-        problems: list[str] = []
+        messages.append("FMU: not validated, since FMPy is not installed (pip install 'twinfold[fmu]').")
     else:
-        problems, seen = _run_by_fmpy(path, variables, reference, held if linear else run.w)
-        other = drift + _off(reference, seen, rows) if seen is not None else 0.0
-        drift = max(drift, other)
-        words.append(f"FMU: FMPy finds {'no problem' if not problems else '; '.join(problems)}.")
-        words.append(
-            f"FMU: simulated by FMPy, it differs from the twin by at most {other:.1e} ({TOLERANCE:.0e} allowed)."
-        )
+        problems, simulated = simulate_by_fmpy(path, variables, reference, inputs)
+        by_fmpy = drift + difference(reference, simulated, rows) if simulated is not None else 0.0
+        drift = max(drift, by_fmpy)
+        messages += [
+            f"FMU: validation by FMPy: {'; '.join(problems) or 'no problems'}.",
+            f"FMU: simulated by FMPy, it differs from the twin by at most {by_fmpy:.1e} (tolerance {TOLERANCE:.0e}).",
+        ]
     passed = drift <= TOLERANCE and not problems
     if not passed:
-        words.append("FMU: the check FAILED.")
-    return ExportReport("fmu", [path], passed, None, drift, path.stat().st_size, words)
+        messages.append("FMU: the check FAILED.")
+    return ExportReport("fmu", [path], passed, None, drift, size, messages)
 
 
-def binary_place() -> tuple[str, str]:
-    """The folder of an FMU for binaries of this machine, and how their names end."""
+def binary_target() -> tuple[str, str]:
+    """The folder for binaries of this machine inside an FMU, and their suffix."""
     machine = platform.machine().lower()
     wide = machine in ("x86_64", "amd64")
     if sys.platform == "win32":
@@ -114,76 +123,41 @@ def binary_place() -> tuple[str, str]:
     return ("linux64" if wide else f"{machine}-linux"), ".so"
 
 
-def _wrapper(step: Step, guid: str, linear: bool) -> str:
-    text = resources.files("twinfold.export._fmu").joinpath("wrapper.c.in").read_text()
-    first = ", ".join(literal(value, np.dtype(float)) for value in step.spec.first_input) or "0"
-    values = {"guid": guid, "linear": str(int(linear)), "first_w": first, "t0": repr(float(step.spec.t0))}
-    for name, value in {"name": step.spec.name, "NAME": step.spec.name.upper(), **values}.items():
-        text = text.replace(f"@{name}@", value)
-    return text
-
-
-def _write(path: Path, files: dict[str, bytes]) -> None:
-    with atomic_write(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in files.items():
-            archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-
-
-def _seen_by_host(reference: Reference, linear: bool) -> np.ndarray:
-    """The twin's outputs and states as a host reads them after a step: with the inputs of that step still set."""
-    run, step = reference.run, reference.step
-    states = run.states[:, : len(step.spec.states)]
-    if linear:
-        return np.hstack([run.y, states])
+def _contents(step: Step, variables: list[Variable], linear: bool) -> tuple[dict[str, str | bytes], str]:
+    """The text files of the FMU by name, and its GUID."""
+    spec = step.spec
     with precision(np.float64):
-        outputs = jax.jit(jax.vmap(step.output, (0, 0, None, 0)))(run.t[1:], run.w[:-1], step.defaults, run.states)
-    return np.hstack([np.asarray(outputs), states])
-
-
-def _off(reference: Reference, seen: np.ndarray, expected: np.ndarray) -> float:
-    """The largest relative difference between rows of outputs and states."""
-    count, k = reference.run.length, len(reference.step.spec.outputs)
-    return difference(reference.step, seen[:count, k:], seen[:count, :k], expected[:count, k:], expected[:count, :k])
-
-
-def _run_by_host(library: Path, guid: str, reference: Reference, w: np.ndarray, linear: bool) -> np.ndarray:
-    """Outputs and states after each step."""
-    run, spec = reference.run, reference.step.spec
-    inputs, shown = len(spec.inputs), len(spec.outputs) + len(spec.states)
-    host, rows = Host(library, guid), []
-    host.start(run.t[0], w[0])
-    for k in range(run.length):
-        host.set(0, w[k])
-        if linear and inputs:
-            host.slopes((w[k + 1] - w[k]) / spec.dt)
-        host.advance(run.t[k], spec.dt)
-        rows.append(host.get(inputs, shown))
-    host.close()
-    return np.array(rows).reshape(run.length, shown)
-
-
-def _run_by_fmpy(
-    path: Path, variables: list[Variable], reference: Reference, w: np.ndarray
-) -> tuple[list[str], np.ndarray | None]:
-    """What FMPy's validation finds, and outputs and states after each step where it finds nothing."""
-    from fmpy import simulate_fmu
-    from fmpy.validation import validate_fmu
-
-    problems = list(validate_fmu(str(path)))
-    run, spec = reference.run, reference.step.spec
-    count, inputs = run.length, len(spec.inputs)
-    if problems or count == 0:
-        return problems, None
-    kinds = [("time", float), *((name, float) for name in spec.inputs)]
-    signals = np.array([(t, *row) for t, row in zip(run.t, w, strict=True)], dtype=kinds)
-    shown = [variable.name for variable in variables[inputs : inputs + len(spec.outputs) + len(spec.states)]]
-    given: dict[str, Any] = {"input": signals} if inputs else {}
-    result = simulate_fmu(
-        str(path),
-        start_time=float(run.t[0]),
-        stop_time=float(run.t[count]),
-        output_interval=spec.dt,
-        output=shown,
-        **given,
+        source = generate_source(step)
+    guid = "{" + hashlib.sha256((source.code + repr(spec)).encode()).hexdigest()[:32] + "}"
+    description = render(
+        "modelDescription.xml.j2",
+        name=spec.name,
+        version=__version__,
+        guid=guid,
+        linear=linear,
+        t0=spec.t0,
+        dt=spec.dt,
+        units=sorted({variable.unit for variable in variables} - {""}),
+        variables=variables,
+        outputs=[k for k, variable in enumerate(variables, start=1) if variable.causality == "output"],
     )
-    return problems, np.array([[row[name] for name in shown] for row in result])[1:]
+    slave = render(
+        "fmi2.c.j2",
+        name=spec.name,
+        guid=guid,
+        linear=int(linear),
+        t0=float(spec.t0),
+        initial_inputs=[literal(value, np.dtype(float)) for value in spec.initial_inputs],
+    )
+    return {
+        "modelDescription.xml": description,
+        f"sources/{spec.name}.c": source.code,
+        f"sources/{spec.name}.h": source.header,
+        f"sources/{spec.name}_fmi2.c": slave,
+    }, guid
+
+
+def _write_archive(path: Path, files: Mapping[str, str | bytes]) -> None:
+    with atomic_write(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)

@@ -1,4 +1,4 @@
-"""A small host: loads the binary of an FMU and steps it, with nothing but ctypes."""
+"""A minimal FMI 2.0 host in ctypes: loads the binary of an FMU and steps it."""
 
 import ctypes
 from pathlib import Path
@@ -23,60 +23,60 @@ class _Callbacks(ctypes.Structure):
 
 
 class HostError(RuntimeError):
-    """A call of the FMU did not succeed; the message is what it logged."""
+    """A call of the FMU failed; the message is what it logged."""
 
 
 class Host:
-    """One instance of an FMU, initialised at `t0`."""
+    """One instance of an FMU."""
 
     def __init__(self, library: Path, guid: str):
-        self.heard: list[str] = []
+        self.log: list[str] = []
         self._library = ctypes.CDLL(str(library))
         for name in ("fmi2Instantiate", "fmi2FreeInstance"):
             getattr(self._library, name).restype = ctypes.c_void_p
-        # The slave's messages come as "%s" and a text.
-        logger = _LOGGER(lambda _, name, status, category, form, text: self.heard.append(text.decode()))
-        # Without functions for memory the slave takes those of C; all is kept as long as the slave may call it.
+        # The slave logs with the format "%s" and one text.
+        logger = _LOGGER(lambda _, name, status, category, form, text: self.log.append(text.decode()))
+        # Without memory functions the slave uses those of C. The callbacks must live as long as the slave.
         self._callbacks = _Callbacks(logger, _ALLOCATE(), _FREE(), None, None)
         self._slave = ctypes.c_void_p(
             self._library.fmi2Instantiate(b"host", 1, guid.encode(), None, ctypes.byref(self._callbacks), 0, 1)
         )
         if not self._slave:
-            raise HostError(" ".join(self.heard) or "fmi2Instantiate failed.")
+            raise HostError(" ".join(self.log) or "fmi2Instantiate failed.")
 
     def call(self, name: str, *args: object) -> None:
-        """Any function that returns a status; a `HostError` where that is not OK."""
+        """Call a function that returns a status. **Raises:** `HostError` if that is not OK."""
         status = getattr(self._library, name)(self._slave, *args)
         if status:
-            raise HostError(f"{name} returned {status}. " + " ".join(self.heard))
+            raise HostError(f"{name} returned {status}. " + " ".join(self.log))
 
     def start(self, t0: float, inputs: np.ndarray) -> None:
-        """Initialise at `t0` with these inputs."""
+        """Initialise at `t0`."""
         self.call("fmi2SetupExperiment", 0, ctypes.c_double(0), ctypes.c_double(t0), 0, ctypes.c_double(0))
         self.call("fmi2EnterInitializationMode")
         self.set(0, inputs)
         self.call("fmi2ExitInitializationMode")
 
     def set(self, first: int, values: np.ndarray) -> None:
-        """Reals with consecutive value references."""
+        """Set real variables with consecutive value references."""
         references, numbers = self._arrays(first, len(values))
         numbers[:] = list(map(float, values))
         self.call("fmi2SetReal", references, ctypes.c_size_t(len(values)), numbers)
 
-    def slopes(self, values: np.ndarray) -> None:
-        """First derivatives of all inputs."""
+    def set_slopes(self, values: np.ndarray) -> None:
+        """Set the first derivatives of all inputs."""
         references, numbers = self._arrays(0, len(values))
         numbers[:] = list(map(float, values))
         orders = (ctypes.c_int * len(values))(*[1] * len(values))
         self.call("fmi2SetRealInputDerivatives", references, ctypes.c_size_t(len(values)), orders, numbers)
 
     def get(self, first: int, count: int) -> np.ndarray:
-        """Reals with consecutive value references."""
+        """Real variables with consecutive value references."""
         references, numbers = self._arrays(first, count)
         self.call("fmi2GetReal", references, ctypes.c_size_t(count), numbers)
         return np.array(numbers[:])
 
-    def advance(self, t: float, length: float) -> None:
+    def step(self, t: float, length: float) -> None:
         """One communication step."""
         self.call("fmi2DoStep", ctypes.c_double(t), ctypes.c_double(length), 1)
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from twinfold._core import call_by_name
+from twinfold._core import select_arguments
 from twinfold.numerics import AbstractConstraint, AbstractInequality
 from twinfold.numerics._constraint import constraint_count, has_inequalities, inequality_rows, sides
 from twinfold.typing import ConstraintVector, Parameters, Scalar, State
@@ -15,7 +15,7 @@ from twinfold.typing import ConstraintVector, Parameters, Scalar, State
 
 def evaluate_constraint(g: Callable, t: Scalar, x: State, p: Parameters) -> ConstraintVector:
     """The user's g as a vector; a scalar is one constraint."""
-    value = jnp.asarray(call_by_name(g, "constraint", t=t, x=x, p=p))
+    value = jnp.asarray(g(**select_arguments(g, "constraint", t=t, x=x, p=p)))
     if value.ndim > 1:
         raise ValueError(
             f"constraint: g(t, x, p) returned shape {value.shape}; it must be a scalar or a vector of m values."
@@ -24,7 +24,14 @@ def evaluate_constraint(g: Callable, t: Scalar, x: State, p: Parameters) -> Cons
 
 
 class Constraint(AbstractConstraint):
-    """A fixed manifold, g(t, x, p) = 0: a unit quaternion, a linkage that closes, a tip that follows a path."""
+    """A fixed manifold, g(t, x, p) = 0: a unit quaternion, a linkage that closes, a tip that follows a path.
+
+    **Example:**
+
+    ```python
+    rod = tw.Constraint(lambda x, p: x[:2] @ x[:2] - p["length"] ** 2)
+    ```
+    """
 
     g: Callable
 
@@ -37,7 +44,15 @@ class Constraint(AbstractConstraint):
 
 
 class Conserved(AbstractConstraint):
-    """A conserved quantity, q(t, x, p) = q(t0, x0, p): each run keeps the value it started with."""
+    """A conserved quantity, q(t, x, p) = q(t0, x0, p): each run keeps the value it started with.
+
+    **Example:**
+
+    ```python
+    energy = tw.Conserved(lambda x: 0.5 * x @ x)
+    energy.level(0.0, jnp.array([3.0, 4.0]), {})  # [12.5]
+    ```
+    """
 
     quantity: Callable
 
@@ -49,7 +64,14 @@ class Conserved(AbstractConstraint):
 
 
 class Stack(AbstractInequality):
-    """Several constraints at once, one under the other."""
+    """Several constraints at once, one under the other.
+
+    **Example:**
+
+    ```python
+    tw.Stack([tw.Conserved(lambda x: jnp.sum(x)), tw.Bounds(lambda x: x, lower=0.0)])
+    ```
+    """
 
     parts: tuple[AbstractConstraint, ...]
 
@@ -67,7 +89,7 @@ class Stack(AbstractInequality):
     def split(
         self, t: Scalar, x: State, p: Parameters, level: ConstraintVector
     ) -> list[tuple[AbstractConstraint, Array]]:
-        """Each part with its own of the levels."""
+        """Each part with its share of the level."""
         sizes = [constraint_count(part, t, x, p) for part in self.parts]
         ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
         return [(part, level[a:b]) for part, (a, b) in zip(self.parts, pairwise(ends), strict=True)]

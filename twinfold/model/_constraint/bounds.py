@@ -8,6 +8,7 @@ the nearest state that obeys all (`Newton`), or one linearised step towards it (
 
 from collections.abc import Callable, Sequence
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -19,34 +20,38 @@ from twinfold.numerics._constraint import constraint_count
 from twinfold.typing import ConstraintVector, Parameters, Scalar, State
 
 
+def _as_bound(bound: ArrayLike | Sequence | Frozen) -> Frozen:
+    return bound if isinstance(bound, Frozen) else Frozen(jnp.asarray(np.asarray(bound, float)))
+
+
 class Bounds(AbstractInequality):
     """lower <= c(t, x, p) <= upper, for each of the k values of c. Its violation is the distance outside.
 
     **Arguments:** `c`, a function of what it names of t, x, p; `lower` and `upper`, a number for all values or one
     for each, infinite where there is none. A bound that is itself a parameter goes into c: `x[0] / p["q_max"]` <= 1.
+
+    **Example:**
+
+    ```python
+    tank = tw.Bounds(lambda x: x, lower=0.0, upper=[1.0, 2.0])
+    project = jax.jit(lambda x: tw.Tangent().project(tank, 0.0, x, {}, jnp.zeros(2)).x)
+    project(jnp.array([1.2, -0.1]))  # [1., 0.]
+    ```
     """
 
     c: Callable
-    lower: Frozen
-    upper: Frozen
+    lower: Frozen = eqx.field(default=-np.inf, converter=_as_bound, kw_only=True)
+    upper: Frozen = eqx.field(default=np.inf, converter=_as_bound, kw_only=True)
 
-    def __init__(
-        self,
-        c: Callable,
-        *,
-        lower: ArrayLike | Sequence = -np.inf,
-        upper: ArrayLike | Sequence = np.inf,
-    ):
-        low, high = np.asarray(lower, float), np.asarray(upper, float)
+    def __check_init__(self):
+        low, high = np.asarray(self.lower.value), np.asarray(self.upper.value)
+        given = f"Bounds(lower={low}, upper={high})"
         if low.ndim > 1 or high.ndim > 1:
-            raise ValueError(f"Bounds(lower={lower}, upper={upper}): give numbers or vectors, one for each value of c.")
+            raise ValueError(f"{given}: give numbers or vectors, one for each value of c.")
         if np.isnan(low).any() or np.isnan(high).any() or not np.all(low <= high):
-            raise ValueError(f"Bounds(lower={lower}, upper={upper}): each lower bound must be at most the upper one.")
+            raise ValueError(f"{given}: each lower bound must be at most the upper one.")
         if np.all(low == -np.inf) and np.all(high == np.inf):
             raise ValueError("Bounds: give lower=, upper=, or both; there is nothing to bound.")
-        self.c = c
-        self.lower = Frozen(jnp.asarray(low))
-        self.upper = Frozen(jnp.asarray(high))
 
     def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
         below, above = self.sides(t, x, p, level)

@@ -1,4 +1,4 @@
-"""Hidden constraints: what g(t, x, p) = level implies for its own rate, for systems whose index is above 2.
+"""Hidden constraints: the time derivatives of g(t, x, p) = level, for systems of an index above 2.
 
     0 = g,    0 = dg/dt = g_t + g_x f(t, x, p),    ...
 
@@ -6,8 +6,8 @@ by `jvp` along the flow f. A pendulum of fixed length cannot move along its rod:
 velocity drifts; both levels together are the manifold on which its motions lie.
 
 Only the known part of the flow may enter. For a mechanism that is the kinematics q' = v: Phi(q) = 0 gives
-Phi_q v = 0 whatever the forces are, so that both levels hold exactly beside a learned friction law, before, during and
-after its training. One more derivative would contain accelerations, and with them what is learned: it is not a
+Phi_q v = 0 for any forces, so that both levels hold exactly with a learned friction law, before, during and after its
+training. One more derivative would contain accelerations, and with them what is learned: it is not a
 constraint on the state, it determines the multipliers (`Multibody`).
 """
 
@@ -36,8 +36,16 @@ def along(g: Callable, rate: Callable) -> Callable:
     return derivative
 
 
-class WithHidden(AbstractConstraint):
-    """A constraint and its first `times` derivatives along a known flow, one under the other; see `hidden`."""
+class WithHiddenConstraints(AbstractConstraint):
+    """A constraint and its first `times` derivatives along a known flow; see `with_hidden_constraints`.
+
+    **Example:**
+
+    ```python
+    rod = tw.Constraint(lambda x: x[:2] @ x[:2] - 1)
+    tw.model.WithHiddenConstraints(rod, lambda x: jnp.concatenate([x[2:], jnp.zeros(2)]))
+    ```
+    """
 
     constraint: AbstractConstraint
     flow: Callable
@@ -45,12 +53,14 @@ class WithHidden(AbstractConstraint):
 
     def __check_init__(self):
         if self.times < 1:
-            raise ValueError(f"WithHidden(times={self.times}): differentiate at least once, or use the constraint.")
+            raise ValueError(
+                f"WithHiddenConstraints(times={self.times}): differentiate at least once, or use the constraint."
+            )
         for name in ("constraint", "flow"):
             if learned_parts(getattr(self, name)):
                 raise ValueError(
-                    f"WithHidden({name}=...): it holds a learned part, and the hidden constraint would move while that "
-                    "is trained. Give the known part of the flow alone (for a mechanism `kinematics`, q' = v)."
+                    f"WithHiddenConstraints({name}=...): it holds a learned part, and the hidden constraint would move "
+                    "while that is trained. Give the known part of the flow alone (for a mechanism `kinematics`, q' = v)."
                 )
 
     def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
@@ -74,7 +84,7 @@ class WithHidden(AbstractConstraint):
         return jnp.concatenate([given, jnp.zeros(self.times * given.shape[0], x0.dtype)])
 
 
-def hidden(
+def with_hidden_constraints(
     constraint: AbstractConstraint,
     flow: Callable,
     x: State,
@@ -83,7 +93,7 @@ def hidden(
     times: int = 1,
     t: float = 0.0,
     p: Parameters | None = None,
-) -> WithHidden:
+) -> WithHiddenConstraints:
     """The constraint with its hidden ones, refused where these would need a rate that is not known.
 
     **Arguments:** `constraint`; `flow`, dx/dt of what it names of t, x, p, without learned parts; `x` (at `t`, with
@@ -91,6 +101,15 @@ def hidden(
     mechanism the positions; `times` to differentiate.
 
     **Raises:** `ValueError` where a derivative would contain the rate of any other state.
+
+    **Example:**
+
+    ```python
+    rod = tw.Constraint(lambda x: x[:2] @ x[:2] - 1)
+    kinematics = lambda x: jnp.concatenate([x[2:], jnp.zeros(2)])
+    both = tw.with_hidden_constraints(rod, kinematics, jnp.array([1.0, 0, 0, 0]), known=[0, 1])
+    both.level(0.0, jnp.array([1.0, 0, 0, 0]), {})  # position and velocity level: [0., 0.]
+    ```
     """
     x, p = jnp.asarray(x), {} if p is None else p
     whole = range(x.shape[0])
@@ -99,16 +118,16 @@ def hidden(
     if strange:
         raise ValueError(f"known={sorted(trusted)}: there is no state {strange[0]}; x has {x.shape[0]}.")
     unknown = [state for state in whole if state not in trusted]
-    found = WithHidden(constraint, flow, times)
+    found = WithHiddenConstraints(constraint, flow, times)
     # All levels but the last are differentiated: none may depend on a state whose rate is not known.
-    seen = constraint if times == 1 else WithHidden(constraint, flow, times - 1)
+    seen = constraint if times == 1 else WithHiddenConstraints(constraint, flow, times - 1)
     level = seen.level(t, x, p)
     for place in nearby(x):
         slopes = np.asarray(jax.jacfwd(lambda x: seen.residual(t, x, p, level))(place))
         used = [state for state in unknown if np.nan_to_num(slopes[:, state]).any()]
         if used:
             raise ValueError(
-                f"hidden: the constraint depends on state {used[0]}, whose rate is not known "
+                f"with_hidden_constraints: the constraint depends on state {used[0]}, whose rate is not known "
                 f"(known={sorted(trusted)}): its derivative would contain what is to be learned. Differentiate fewer "
                 "`times`, or project onto the constraint alone."
             )
@@ -127,11 +146,18 @@ def constraint_of(mechanism: Multibody, *, hidden: bool = True, energy: bool = F
 
     **Arguments:** `hidden=False` leaves the velocity level out; `energy=True` keeps the energy of the start, for a
     mechanism without friction, inputs and moving constraints.
+
+    **Example:**
+
+    ```python
+    pendulum = tw.Multibody([1.0, 1.0], lambda q: q @ q - 1, potential=lambda q: 9.81 * q[1])
+    tw.Twin(pendulum, constraint=tw.constraint_of(pendulum, energy=True), projection=tw.Newton())
+    ```
     """
     parts: list[AbstractConstraint] = []
     if mechanism.position is not None:
         given = Constraint(PositionLevel(mechanism.position))
-        parts.append(WithHidden(given, kinematics) if hidden else given)
+        parts.append(WithHiddenConstraints(given, kinematics) if hidden else given)
     if mechanism.velocity is not None:
         parts.append(Constraint(VelocityLevel(mechanism.velocity)))
     if energy:

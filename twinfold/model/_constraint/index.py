@@ -1,11 +1,11 @@
-"""The index of a system with constraints, found by differentiating them along its flow, in words for the user.
+"""The index of a differential-algebraic system, found by differentiating its constraints along the flow.
 
     x' = f(t, x, z),    0 = g(t, x, z)
 
 Each equation is differentiated until the algebraic variable z (for a mechanism: the multipliers) appears in it. If the
 equations found last determine z, the index is one more than the number of derivatives, and all before them are
-constraints on the state: those given, and the hidden ones. Use it before a simulation: an index of 3 says that a
-projection needs the hidden level too, a rank below full that constraints are redundant or the state is singular.
+constraints on the state: those given, and the hidden ones. Use it before a simulation: at index 3 a
+projection needs the hidden constraints too; a rank below full means redundant constraints or a singular state.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ INSTEAD = (
 
 @dataclasses.dataclass(frozen=True)
 class Index:
-    """The index, and for each equation how often it is differentiated until it contains z; `str` says it in words."""
+    """The index, and how often each equation is differentiated until it contains z; `str` is a readable summary."""
 
     index: int
     orders: tuple[int, ...]
@@ -70,6 +70,13 @@ def index_of(mechanism: Multibody, x: State, *, t: float = 0.0, w: Any = None, p
     """The index of a mechanism at a state on its constraints: 3 for constraints on positions, 2 on velocities.
 
     **Raises:** `ValueError` where constraints are redundant, or the state is a singular configuration.
+
+    **Example:**
+
+    ```python
+    pendulum = tw.Multibody([1.0, 1.0], lambda q: q @ q - 1)
+    print(tw.model.index_of(pendulum, jnp.array([1.0, 0, 0, 0])))  # index 3: ...
+    ```
     """
     x = jnp.asarray(x)
     values: list[Callable] = []
@@ -115,10 +122,16 @@ def dae_index(
 
     **Raises:** `ValueError` where the index is above 3, where the equations do not determine z, or where a hidden
     constraint depends on an input or on a learned part of the rate: it would not be known.
+
+    **Example:**
+
+    ```python
+    tw.model.dae_index(lambda x, z: z, lambda x: x, jnp.zeros(1), jnp.zeros(1)).index  # 2
+    ```
     """
     x, z, p = jnp.asarray(x), jnp.asarray(z), {} if p is None else p
     if learned_parts(rate):
-        # Any weights do, and typical sizes are of no concern: what is looked for is whether a derivative exists.
+        # Any weights and scales will do: the question is only whether a derivative exists.
         ones, zeros, one = jnp.ones_like(x), jnp.zeros_like(x), jnp.ones((), x.dtype)
         inputs = (None, None) if w is None else (jnp.zeros_like(w), jnp.ones_like(w))
         statistics = Statistics(zeros, ones, ones, *inputs, 0 * one, one)
@@ -192,7 +205,7 @@ def _too_high(orders: Sequence[int | None], variable: str) -> str:
 
 
 def _check_rank(rows: np.ndarray, variable: str) -> None:
-    """The last derivatives determine z, or a `ValueError` says which equations do not."""
+    """A `ValueError` that names the equations, unless the last derivatives determine z."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     left, values, _ = np.linalg.svd(rows / np.where(lengths > 0, lengths, 1))
     rank = int((values > PRESENT * max(values.max(), 1e-300)).sum()) if values.size else 0

@@ -1,6 +1,6 @@
-"""What is learned and what is not: modules that receive their weights late, constants, and the split of the two.
+"""Learned parts: modules that receive their weights late, and the split into trainable and constant arrays.
 
-A twin is written before its data are seen, and fitted from many seeds: its learned parts are stored as
+A twin is written before its data are known, and fitted from many seeds: its learned parts are stored as
 descriptions and receive their weights from `initialise`, once for each seed.
 """
 
@@ -17,7 +17,15 @@ Tree = TypeVar("Tree")
 
 
 class Statistics(eqx.Module):
-    """Typical sizes, from the measured values of the training data alone (padding and gaps left out)."""
+    """Typical sizes, from the measured values of the training data alone (padding and gaps left out).
+
+    **Example:**
+
+    ```python
+    data = tw.Dataset.from_arrays(np.linspace(0, 1, 11), np.ones((3, 11, 2)))
+    data.statistics(observed_states=True).x_mean  # [1., 1.]
+    ```
+    """
 
     x_mean: Float[Array, " n"] | None
     x_std: Float[Array, " n"] | None
@@ -38,7 +46,27 @@ class Context(eqx.Module):
 
 
 class AbstractLearned(eqx.Module):
-    """A module whose weights are drawn by `initialise`."""
+    """A module whose weights are drawn by `initialise`.
+
+    **Example:**
+
+    ```python
+    class Gain(tw.model.AbstractLearned):
+        # a learned factor, drawn around one
+        value: jax.Array | None = None
+
+        def check(self, context):
+            pass
+
+        def initialise(self, key, context):
+            return Gain(1 + 0.1 * jax.random.normal(key, (), context.dtype))
+
+        def __call__(self, x):
+            return self.value * x
+
+    twin = tw.Twin(Gain()).initialise(jax.random.key(0), states=1)
+    ```
+    """
 
     @abc.abstractmethod
     def initialise(self, key: PRNGKeyArray, context: Context) -> "AbstractLearned":
@@ -85,5 +113,13 @@ def trainable(tree: PyTree) -> PyTree:
 
 
 def count_parameters(tree: PyTree) -> int:
-    """Number of trainable scalars."""
+    """Number of trainable scalars.
+
+    **Example:**
+
+    ```python
+    twin = tw.Twin(tw.BlackBox(tw.MLP(width=4, depth=1))).initialise(jax.random.key(0), states=2)
+    tw.model.count_parameters(twin)  # 22
+    ```
+    """
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, trainable(tree))))

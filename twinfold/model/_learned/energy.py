@@ -19,7 +19,16 @@ from twinfold.typing import State
 
 
 class Energy(AbstractLearned):
-    """A scalar network of the whole state, which it sees in units of the training data where `scaling="data"`."""
+    """A scalar network of the whole state, which it sees in units of the training data where `scaling="data"`.
+
+    **Example:**
+
+    ```python
+    twin = tw.model.hnn(tw.model.Energy(width=16, depth=2))
+    drawn = twin.initialise(jax.random.key(0), states=2)
+    drawn.simulate([1.0, 0.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
+    """
 
     width: int = eqx.field(static=True, default=32)
     depth: int = eqx.field(static=True, default=2)

@@ -1,7 +1,7 @@
 """The residual network of the paper: sees chosen states, inputs and time, and adds to chosen components."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -15,7 +15,15 @@ from twinfold.typing import Scalar, State
 
 
 class Scaling(eqx.Module):
-    """Units of a network: it sees (u - center) / spread, and its output is multiplied by `output`."""
+    """Units of a network: it sees (u - center) / spread, and its output is multiplied by `output`.
+
+    **Example:**
+
+    ```python
+    scaling = tw.Scaling(center=jnp.zeros(1), spread=jnp.full(1, 100.0), output=jnp.full(1, 3.0))
+    tw.MLP(states=[1], adds_to=[1], scaling=scaling)
+    ```
+    """
 
     center: Float[Array, " in"]
     spread: Float[Array, " in"]
@@ -38,6 +46,16 @@ def spread_out(values: Float[Array, " k"], indices: tuple[int, ...], size: int) 
     return jnp.asarray(place, values.dtype) @ values
 
 
+def _as_indices(indices: Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if indices is None else tuple(indices)
+
+
+def _as_scaling(scaling: Any) -> Any:
+    if isinstance(scaling, str) and scaling not in ("off", "data"):
+        raise ValueError(f'MLP(scaling={scaling!r}): give "off", "data" or a Scaling.')
+    return Frozen(scaling) if isinstance(scaling, Scaling) else scaling
+
+
 class MLP(AbstractLearned):
     """A multilayer perceptron of (x[states], w[inputs], t) whose outputs add to dx[adds_to].
 
@@ -45,43 +63,28 @@ class MLP(AbstractLearned):
     into w (none when left out); `time=True` to see t; `width`, `depth`, `activation`; `zero_last=True` to start
     as the pure physics; `scaling`: `"off"`, `"data"` (mean and spread of the training data, padding left out),
     or a `Scaling`.
+
+    **Example:**
+
+    ```python
+    friction = tw.MLP(states=[1], adds_to=[1], width=12, depth=1, zero_last=True)
+    twin = tw.Twin(tw.GreyBox(lambda x: jnp.stack([x[1], -x[0]]), friction))
+    drawn = twin.initialise(jax.random.key(0), states=2)
+    drawn.simulate([1.0, 0.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
     """
 
-    states: tuple[int, ...] | None = eqx.field(static=True)
-    inputs: tuple[int, ...] = eqx.field(static=True)
-    time: bool = eqx.field(static=True)
-    adds_to: tuple[int, ...] | None = eqx.field(static=True)
-    width: int = eqx.field(static=True)
-    depth: int = eqx.field(static=True)
-    activation: Callable = eqx.field(static=True)
-    zero_last: bool = eqx.field(static=True)
-    scaling: Literal["off", "data"] | Frozen
-    units: Frozen | None
-    network: Network | None
-
-    def __init__(
-        self,
-        *,
-        states: Sequence[int] | None = None,
-        inputs: Sequence[int] = (),
-        time: bool = False,
-        adds_to: Sequence[int] | None = None,
-        width: int = 32,
-        depth: int = 2,
-        activation: Callable = jnp.tanh,
-        zero_last: bool = False,
-        scaling: Literal["off", "data"] | Scaling = "off",
-    ):
-        if isinstance(scaling, str) and scaling not in ("off", "data"):
-            raise ValueError(f'MLP(scaling={scaling!r}): give "off", "data" or a Scaling.')
-        self.states = None if states is None else tuple(states)
-        self.inputs = tuple(inputs)
-        self.time = time
-        self.adds_to = None if adds_to is None else tuple(adds_to)
-        self.width, self.depth, self.activation, self.zero_last = width, depth, activation, zero_last
-        self.scaling = Frozen(scaling) if isinstance(scaling, Scaling) else scaling
-        self.units = None
-        self.network = None
+    states: tuple[int, ...] | None = eqx.field(static=True, default=None, converter=_as_indices, kw_only=True)
+    inputs: tuple[int, ...] = eqx.field(static=True, default=(), converter=tuple, kw_only=True)
+    time: bool = eqx.field(static=True, default=False, kw_only=True)
+    adds_to: tuple[int, ...] | None = eqx.field(static=True, default=None, converter=_as_indices, kw_only=True)
+    width: int = eqx.field(static=True, default=32, kw_only=True)
+    depth: int = eqx.field(static=True, default=2, kw_only=True)
+    activation: Callable = eqx.field(static=True, default=jnp.tanh, kw_only=True)
+    zero_last: bool = eqx.field(static=True, default=False, kw_only=True)
+    scaling: Literal["off", "data"] | Frozen = eqx.field(default="off", converter=_as_scaling, kw_only=True)
+    units: Frozen | None = eqx.field(default=None, kw_only=True)  # these two are set by `initialise`
+    network: Network | None = eqx.field(default=None, kw_only=True)
 
     def check(self, context: Context) -> None:
         for name, indices, size, what in (

@@ -14,6 +14,14 @@ class Network(AbstractLearned):
     """y = W_L a(... a(W_1 u + b_1) ...) + b_L with `depth` hidden layers of `width`.
 
     `zero_last=True` starts the last layer at zero, so that the untrained network contributes nothing.
+
+    **Example:**
+
+    ```python
+    law = tw.Network(1, 1, width=8, depth=1)
+    twin = tw.Twin(lambda x, p: -x, observe=lambda x: x)  # or anywhere inside a module of your own:
+    tw.Friction(rates=lambda q, v: v, law=law)
+    ```
     """
 
     in_size: int = eqx.field(static=True)
@@ -59,7 +67,14 @@ def parameter_count(in_size: int, out_size: int, width: int, depth: int) -> int:
 
 
 def matched_width(count: int, in_size: int, out_size: int, depth: int) -> int:
-    """The width whose parameter count is nearest to `count`, for fair comparisons."""
+    """The width whose parameter count is nearest to `count`, for fair comparisons.
+
+    **Example:**
+
+    ```python
+    tw.model.matched_width(300, in_size=2, out_size=1, depth=2)  # 15
+    ```
+    """
     width = 1
     while parameter_count(in_size, out_size, width, depth) < count:
         width += 1

@@ -17,6 +17,14 @@ class TrajectoryNetwork(AbstractLearned):
     """x(t) = N(t, x0), for `Twin(trajectory=...)`: its field is never integrated.
 
     **Arguments:** `width`, `depth`; `scaling`, the units of (t, x0) and of x, or `"off"`.
+
+    **Example:**
+
+    ```python
+    network = tw.model.TrajectoryNetwork(width=16, depth=2)
+    twin = tw.Twin(lambda x: -x, trajectory=network)
+    twin.initialise(jax.random.key(0), states=1).simulate([1.0], jnp.linspace(0, 1, 11)).ys[-1]
+    ```
     """
 
     width: int = eqx.field(static=True)

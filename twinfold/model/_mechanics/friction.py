@@ -1,4 +1,4 @@
-"""Forces that depend on how fast parts move against each other: friction, and dampers, with a law known or learned."""
+"""Friction and dampers: forces that depend on relative velocities, with a known or learned law."""
 
 from collections.abc import Callable
 
@@ -13,11 +13,18 @@ from twinfold.typing import Parameters
 class Friction(eqx.Module):
     """F = -(ds/dv)' law(s): what resists the rates s(q, v) at which joints turn or slides move.
 
-    Its power is -s' law(s), whatever the coordinates: the law is one of the joint, not of the coordinates chosen.
+    Its power is -s' law(s) in any coordinates: the law belongs to the joint, not to the coordinates.
 
     **Arguments:** `rates`, a function of q, v (and p) that returns the vector s; `law`, resistance as a function of one
     rate, the same for every joint: `Network(1, 1)` where it is to be learned, or a function of a vector of one value;
     `odd=True` for a law that does not know forward from backward, (law(s) - law(-s)) / 2.
+
+    **Example:**
+
+    ```python
+    friction = tw.Friction(rates=lambda q, v: v, law=tw.Network(1, 1, width=8, depth=1), odd=True)
+    pendulum = tw.Multibody([1.0, 1.0], lambda q: q @ q - 1, force=friction)
+    ```
     """
 
     rates: Callable

@@ -18,15 +18,14 @@ from jaxtyping import Array, ArrayLike, Float
 
 from twinfold._core import Frozen, call_by_name, named_arguments
 from twinfold.model._learned.base import learned_parts
-from twinfold.numerics import AbstractMechanism
 from twinfold.numerics._linalg.dense import apply_transposed, factorise
 from twinfold.numerics._linalg.inertia import Inertia, inertia, known_mass, mass_of, times_mass
-from twinfold.numerics._mechanism import position_value, split_state
+from twinfold.numerics._mechanism import AbstractMechanism, position_value, split_state
 from twinfold.typing import Parameters, Scalar, State
 
 
 def kinematics(x: State) -> State:
-    """The part of the flow of any mechanism that is known, whatever forces act: q' = v. (v' is left at zero.)"""
+    """The part of the flow that is known for any forces: q' = v (v' is set to zero)."""
     _, v = split_state(x)
     return jnp.concatenate([v, jnp.zeros_like(v)])
 
@@ -79,6 +78,15 @@ class Multibody(AbstractMechanism):
 
     A learned force changes accelerations and multipliers, and nothing else: positions and velocities obey constraints
     that follow from q' = v alone, so that these stay exact during and after training.
+
+    **Example:**
+
+    ```python
+    pendulum = tw.Multibody(
+        [1.0, 1.0], lambda q: q @ q - 1, potential=lambda q: 9.81 * q[1], force=lambda v: -0.1 * v
+    )
+    tw.Twin(pendulum).simulate([1.0, 0, 0, 0], jnp.linspace(0, 1, 51)).xs[-1]
+    ```
     """
 
     mass: Callable | Frozen

@@ -1,7 +1,7 @@
 """The state between two steps of a projected solver: interpolated as the solver does it, then brought to the manifold.
 
-Diffrax asks a solver for the values it saves between steps (`SaveAt(ts=...)`, dense output, the time of an event). An
-interpolation through points of a manifold leaves it in between, so each value is projected on its own.
+Diffrax interpolates the values it saves between steps (`SaveAt(ts=...)`, dense output, the time of an event). An
+interpolation through points of a manifold leaves it in between, so each value is projected.
 """
 
 from typing import Any

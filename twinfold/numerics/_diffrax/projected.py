@@ -1,4 +1,4 @@
-"""Any Diffrax solver, kept on a manifold: a solver for `diffrax.diffeqsolve` that projects after every step.
+"""A Diffrax solver that stays on a manifold: wraps any solver for `diffrax.diffeqsolve` and projects after every step.
 
 Use it where a solve by Diffrax has to obey an invariant: adaptive steps, implicit methods, events, dense output and
 adjoints stay Diffrax's own. It needs nothing else of this package than a constraint (and a projection).
@@ -31,8 +31,8 @@ OFF_MANIFOLD = (
 )
 
 
-class Progress(eqx.Module):
-    """What the solver carries from step to step. `result` says how the last projection ended, and why if it failed."""
+class ProjectedState(eqx.Module):
+    """What the solver carries from step to step; `result` is the outcome of the last projection."""
 
     inner: Any
     level: ConstraintVector
@@ -52,6 +52,21 @@ class Projected(diffrax.AbstractWrappedSolver):
     **Arguments:** `solver`, a Diffrax solver of ODEs whose state y is one vector; `constraint`; `projection`; `level`
     of the constraint, that of y0 when left out; `parameters`, a function from the `args` of `diffeqsolve` to the p of
     the constraint (when left out: `args` themselves, where they are a mapping).
+
+    **Example:**
+
+    ```python
+    import diffrax
+
+    energy = tw.Conserved(lambda x: 0.5 * x @ x)
+    solver = tw.Projected(diffrax.Tsit5(), energy)
+    term = diffrax.ODETerm(lambda t, y, args: jnp.stack([y[1], -y[0]]))
+    controller = diffrax.PIDController(rtol=1e-6, atol=1e-6)
+    solution = diffrax.diffeqsolve(
+        term, solver, 0.0, 10.0, 0.1, jnp.array([1.0, 0.0]), stepsize_controller=controller
+    )
+    solution.ys[-1] @ solution.ys[-1]  # 1 to rounding
+    ```
     """
 
     solver: diffrax.AbstractSolver  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -101,7 +116,7 @@ class Projected(diffrax.AbstractWrappedSolver):
 
     # What a solver does.
 
-    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any) -> Progress:
+    def init(self, terms: Any, t0: Any, t1: Any, y0: Any, args: Any) -> ProjectedState:
         check_problem(terms, y0)
         inner = self.solver.init(terms, t0, t1, y0, args)
         t, p = direction_of(terms) * t0, self._parameters(args)
@@ -110,11 +125,11 @@ class Projected(diffrax.AbstractWrappedSolver):
         # Measured values have fewer digits than the dtype: off the manifold is more than half of them.
         allowed = jnp.sqrt(jnp.finfo(y0.dtype).eps) * violation_scale(self.constraint, t, y0, p, level)
         level = eqx.error_if(level, jnp.any(violation > allowed), OFF_MANIFOLD)
-        return Progress(inner, level, jnp.array(False), RESULTS.successful)
+        return ProjectedState(inner, level, jnp.array(False), RESULTS.successful)
 
     def step(
-        self, terms: Any, t0: Any, t1: Any, y0: State, args: Any, solver_state: Progress, made_jump: Any
-    ) -> tuple[State, State | None, dict[str, Any], Progress, diffrax.RESULTS]:
+        self, terms: Any, t0: Any, t1: Any, y0: State, args: Any, solver_state: ProjectedState, made_jump: Any
+    ) -> tuple[State, State | None, dict[str, Any], ProjectedState, diffrax.RESULTS]:
         level = solver_state.level
         # A first stage that the last step left behind was evaluated at the unprojected state.
         jump = made_jump | solver_state.moved
@@ -132,7 +147,7 @@ class Projected(diffrax.AbstractWrappedSolver):
             "anchor": y0,
             "direction": jnp.asarray(direction, y0.dtype),
         }
-        return out.x, error, dense, Progress(inner, level, jnp.any(out.x != x), out.result), result
+        return out.x, error, dense, ProjectedState(inner, level, jnp.any(out.x != x), out.result), result
 
     def start(self, t0: Scalar, y0: State, args: Any = None) -> State:
         """The admissible state nearest to `y0`, for an initial state that does not satisfy the constraint."""

@@ -12,18 +12,40 @@ from twinfold._core import RESULTS
 from twinfold.typing import Parameters, Scalar, Signal, State
 
 
-class Predicted(eqx.Module):
-    """The state after a step, and whether the integrator's own solve succeeded."""
+class IntegratorResult(eqx.Module):
+    """The state after a step, and whether the integrator's own solve succeeded.
+
+    **Example:**
+
+    ```python
+    field = lambda t, x, w, p: -x
+    out = tw.RK4().step(field, 0.0, 0.1, jnp.ones(1), lambda t: None, {})
+    out.x  # about [0.905]
+    ```
+    """
 
     x: State
     result: RESULTS
 
 
 class AbstractIntegrator(eqx.Module):
-    """Advances dx/dt = field(t, x, w(t), p) by one step."""
+    """Advances dx/dt = field(t, x, w(t), p) by one step.
+
+    **Example:**
+
+    ```python
+    class ForwardEuler(tw.numerics.AbstractIntegrator):
+        def step(self, field, t, dt, x, w, p):
+            return tw.numerics.IntegratorResult(x + dt * field(t, x, w(t), p), tw.RESULTS.successful)
+
+    tw.Twin(lambda x: -x, integrator=ForwardEuler()).simulate([1.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
+    """
 
     @abc.abstractmethod
-    def step(self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters) -> Predicted:
+    def step(
+        self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters
+    ) -> IntegratorResult:
         """The state at t + dt. `field(t, x, w, p)` is the vector field, `w(t)` the input within the step."""
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from twinfold._core import RESULTS
-from twinfold.numerics._integrate.base import AbstractIntegrator, Predicted
+from twinfold.numerics._integrate.base import AbstractIntegrator, IntegratorResult
 from twinfold.numerics._integrate.radau import radau_step
 from twinfold.numerics._integrate.stages import solve_stages
 from twinfold.typing import Flag, Parameters, Scalar, Signal, State
@@ -37,6 +37,13 @@ class BDF(AbstractIntegrator):
 
     `BDF(order=1)` is implicit Euler. A substep whose Newton iteration fails leaves the state where it was, flagged as
     `RESULTS.solver`.
+
+    **Example:**
+
+    ```python
+    stiff = tw.Twin(lambda t, x: -1000 * (x - jnp.cos(t)), integrator=tw.BDF(order=2, substeps=8))
+    stiff.simulate([0.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
     """
 
     order: int = eqx.field(static=True, default=2)
@@ -51,7 +58,9 @@ class BDF(AbstractIntegrator):
                 f"are taken with Radau; give substeps={self.order} or more, or use Radau(substeps={self.substeps})."
             )
 
-    def step(self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters) -> Predicted:
+    def step(
+        self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters
+    ) -> IntegratorResult:
         h = dt / self.substeps
         ends = t + h * jnp.arange(1, self.substeps + 1)
         started, solved = self._start(field, t, h, x, w, p)
@@ -62,7 +71,7 @@ class BDF(AbstractIntegrator):
             return (past, solved & well), None
 
         (past, solved), _ = jax.lax.scan(one, (started, solved), ends[self.order - 1 :])
-        return Predicted(past[0], RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
+        return IntegratorResult(past[0], RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
 
     def _start(
         self, field: Callable[..., State], t: Scalar, h: Scalar, x: State, w: Signal, p: Parameters

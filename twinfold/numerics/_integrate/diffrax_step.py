@@ -1,4 +1,4 @@
-"""Any Diffrax solver as one step of the cell: for stiff fields, or an order that the own tableaus do not have."""
+"""Any Diffrax solver as one step of the cell: for stiff fields, or for an order that `ExplicitRungeKutta` lacks."""
 
 from collections.abc import Callable
 from typing import Any, get_args, get_origin
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from twinfold._core import RESULTS
-from twinfold.numerics._integrate.base import AbstractIntegrator, Predicted, check_substeps, repeat_steps
+from twinfold.numerics._integrate.base import AbstractIntegrator, IntegratorResult, check_substeps, repeat_steps
 from twinfold.numerics._integrate.dirk import DiagonalTableau, diagonal_step
 from twinfold.typing import Flag, Parameters, Scalar, Signal, State
 
@@ -17,11 +17,20 @@ from twinfold.typing import Flag, Parameters, Scalar, Signal, State
 class DiffraxStep(AbstractIntegrator):
     """One (or `substeps`) steps of a Diffrax ODE solver between two samples, without error control.
 
-    The solver starts afresh in each step, so that a stage shared with the previous step is evaluated at the
-    projected state. The stages of an implicit solver are solved by the damped Newton iteration that `Radau` uses: the
-    solver's own gives up after two steps that do not suffice, and counts on a shorter step, which a cell cannot take.
-    One that is given (`Kvaerno5(root_finder=...)`) is used as it is. A solver of an explicit and an implicit term
-    (KenCarp3, KenCarp4, KenCarp5) has the whole field as its implicit one.
+    The solver is initialised in each step, so that a stage shared with the previous step is evaluated at the
+    projected state. The stages of an implicit solver are solved by the damped Newton iteration that `Radau` uses:
+    Diffrax's default gives up early and relies on a shorter step, which a cell cannot take. A root finder that is
+    given (`Kvaerno5(root_finder=...)`) is used. For a solver of an explicit and an implicit term (KenCarp3, KenCarp4,
+    KenCarp5) the whole field is the implicit term.
+
+    **Example:**
+
+    ```python
+    import diffrax
+
+    twin = tw.Twin(lambda x: -x, integrator=tw.DiffraxStep(diffrax.Kvaerno3()))
+    twin.simulate([1.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
     """
 
     solver: diffrax.AbstractSolver
@@ -37,7 +46,9 @@ class DiffraxStep(AbstractIntegrator):
                 "only solvers of a single ODE term, or of an explicit and an implicit one, can be a step."
             )
 
-    def step(self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters) -> Predicted:
+    def step(
+        self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters
+    ) -> IntegratorResult:
         h, tableau = dt / self.substeps, _own_stages(self.solver)
 
         def one(t: Scalar, carry: tuple[State, Flag]) -> tuple[State, Flag]:
@@ -49,7 +60,7 @@ class DiffraxStep(AbstractIntegrator):
             return x, solved & well
 
         x1, solved = repeat_steps(one, (x, jnp.array(True)), t, dt, self.substeps)
-        return Predicted(x1, RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
+        return IntegratorResult(x1, RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
 
 
 def _by_diffrax(
@@ -75,7 +86,7 @@ def _has_implicit_term(solver: diffrax.AbstractSolver) -> bool:
 
 
 def _own_stages(solver: diffrax.AbstractSolver) -> DiagonalTableau | None:
-    """The tableau of an implicit solver that was given no root finder of its own."""
+    """The tableau of an implicit solver with Diffrax's default root finder; None for any other."""
     finder = getattr(solver, "root_finder", None)
     if finder is None or isinstance(getattr(finder, "rtol", 0.0), float):
         return None

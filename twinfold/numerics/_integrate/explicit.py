@@ -8,12 +8,20 @@ from collections.abc import Callable
 import equinox as eqx
 
 from twinfold._core import RESULTS
-from twinfold.numerics._integrate.base import AbstractIntegrator, Predicted, check_substeps, repeat_steps
+from twinfold.numerics._integrate.base import AbstractIntegrator, IntegratorResult, check_substeps, repeat_steps
 from twinfold.typing import Parameters, Scalar, Signal, State
 
 
 class ExplicitRungeKutta(AbstractIntegrator):
-    """The method of a given tableau, with `substeps` equal steps between two samples."""
+    """The method of a given tableau, with `substeps` equal steps between two samples.
+
+    **Example:**
+
+    ```python
+    ralston = tw.numerics.ExplicitRungeKutta(a=((), (2 / 3,)), b=(0.25, 0.75), c=(0.0, 2 / 3), order=2)
+    tw.Twin(lambda x: -x, integrator=ralston).simulate([1.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
+    """
 
     a: tuple[tuple[float, ...], ...] = eqx.field(static=True)
     b: tuple[float, ...] = eqx.field(static=True)
@@ -24,7 +32,9 @@ class ExplicitRungeKutta(AbstractIntegrator):
     def __check_init__(self):
         check_substeps(self.substeps)
 
-    def step(self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters) -> Predicted:
+    def step(
+        self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters
+    ) -> IntegratorResult:
         h = dt / self.substeps
 
         def one(t: Scalar, x: State) -> State:
@@ -41,26 +51,54 @@ class ExplicitRungeKutta(AbstractIntegrator):
                     x = x + (h * weight) * slope
             return x
 
-        return Predicted(repeat_steps(one, x, t, dt, self.substeps), RESULTS.successful)
+        return IntegratorResult(repeat_steps(one, x, t, dt, self.substeps), RESULTS.successful)
 
 
 def Euler(substeps: int = 1) -> ExplicitRungeKutta:
-    """Forward Euler, order 1."""
+    """Forward Euler, order 1.
+
+    **Example:**
+
+    ```python
+    tw.Twin(lambda x: -x, integrator=tw.Euler(substeps=2)).simulate([1.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
+    """
     return ExplicitRungeKutta(a=((),), b=(1.0,), c=(0.0,), order=1, substeps=substeps)
 
 
 def Midpoint(substeps: int = 1) -> ExplicitRungeKutta:
-    """Explicit midpoint, order 2."""
+    """Explicit midpoint, order 2.
+
+    **Example:**
+
+    ```python
+    tw.Twin(lambda x: -x, integrator=tw.Midpoint(substeps=2)).simulate([1.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
+    """
     return ExplicitRungeKutta(a=((), (0.5,)), b=(0.0, 1.0), c=(0.0, 0.5), order=2, substeps=substeps)
 
 
 def Heun(substeps: int = 1) -> ExplicitRungeKutta:
-    """Heun's trapezoidal method, order 2."""
+    """Heun's trapezoidal method, order 2.
+
+    **Example:**
+
+    ```python
+    tw.Twin(lambda x: -x, integrator=tw.Heun(substeps=2)).simulate([1.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
+    """
     return ExplicitRungeKutta(a=((), (1.0,)), b=(0.5, 0.5), c=(0.0, 1.0), order=2, substeps=substeps)
 
 
 def RK4(substeps: int = 1) -> ExplicitRungeKutta:
-    """The classical Runge-Kutta method, order 4."""
+    """The classical Runge-Kutta method, order 4.
+
+    **Example:**
+
+    ```python
+    tw.Twin(lambda x: -x, integrator=tw.RK4(substeps=2)).simulate([1.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
+    """
     return ExplicitRungeKutta(
         a=((), (0.5,), (0.0, 0.5), (0.0, 0.0, 1.0)),
         b=(1 / 6, 1 / 3, 1 / 3, 1 / 6),

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from twinfold._core import RESULTS
-from twinfold.numerics._integrate.base import AbstractIntegrator, Predicted, check_substeps, repeat_steps
+from twinfold.numerics._integrate.base import AbstractIntegrator, IntegratorResult, check_substeps, repeat_steps
 from twinfold.numerics._integrate.stages import solve_stages
 from twinfold.typing import Flag, Parameters, Scalar, Signal, State
 
@@ -32,6 +32,13 @@ class Radau(AbstractIntegrator):
     """Radau IIA, order 5, with `substeps` equal steps between two samples.
 
     A step whose Newton iteration fails leaves the state where it was, flagged as `RESULTS.solver`.
+
+    **Example:**
+
+    ```python
+    stiff = tw.Twin(lambda t, x: -1000 * (x - jnp.cos(t)), integrator=tw.Radau())
+    stiff.simulate([0.0], jnp.linspace(0, 1, 11)).xs[-1]
+    ```
     """
 
     substeps: int = eqx.field(static=True, default=1)
@@ -39,7 +46,9 @@ class Radau(AbstractIntegrator):
     def __check_init__(self):
         check_substeps(self.substeps)
 
-    def step(self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters) -> Predicted:
+    def step(
+        self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters
+    ) -> IntegratorResult:
         h = dt / self.substeps
 
         def one(t: Scalar, carry: tuple[State, Flag]) -> tuple[State, Flag]:
@@ -48,7 +57,7 @@ class Radau(AbstractIntegrator):
             return x, solved & well
 
         x1, solved = repeat_steps(one, (x, jnp.array(True)), t, dt, self.substeps)
-        return Predicted(x1, RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
+        return IntegratorResult(x1, RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
 
 
 def radau_step(

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twinfold._core import RESULTS, Frozen, named_arguments
-from twinfold.numerics._integrate.base import AbstractIntegrator, Predicted, check_substeps, repeat_steps
+from twinfold.numerics._integrate.base import AbstractIntegrator, IntegratorResult, check_substeps, repeat_steps
 from twinfold.numerics._linalg.dense import (
     RowSpace,
     apply_transposed,
@@ -40,6 +40,14 @@ class Rattle(AbstractIntegrator):
     **Arguments:** `mechanism`, of which it keeps the position constraint and the masses (forces come from the field of
     the twin); `substeps` between two samples; `max_steps` of Newton's method for the positions, which reports
     `RESULTS.solver` where it does not arrive.
+
+    **Example:**
+
+    ```python
+    pendulum = tw.Multibody([1.0, 1.0], lambda q: q @ q - 1, potential=lambda q: 9.81 * q[1])
+    twin = tw.Twin(pendulum, integrator=tw.Rattle(pendulum))
+    twin.simulate([1.0, 0.0, 0.0, 0.0], jnp.linspace(0, 1, 101)).xs[-1]
+    ```
     """
 
     position: Callable
@@ -64,7 +72,9 @@ class Rattle(AbstractIntegrator):
         self.position, self.mass = mechanism.position, mechanism.mass
         self.substeps, self.max_steps = substeps, max_steps
 
-    def step(self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters) -> Predicted:
+    def step(
+        self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters
+    ) -> IntegratorResult:
         h = jnp.asarray(dt / self.substeps, x.dtype)
         root = inertia(mass_of(self.mass, split_state(x)[0], p))
 
@@ -75,7 +85,7 @@ class Rattle(AbstractIntegrator):
             result = RESULTS.where(moved & (before == RESULTS.successful), result, before)
             return jnp.where(moved, x1, x), result
 
-        return Predicted(*repeat_steps(one, (x, RESULTS.successful), t, dt, self.substeps))
+        return IntegratorResult(*repeat_steps(one, (x, RESULTS.successful), t, dt, self.substeps))
 
     def _advance(
         self,

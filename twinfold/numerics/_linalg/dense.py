@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, Bool, Float
 
+from twinfold.numerics._iterate import iterate
 from twinfold.typing import ConstraintVector, Count, Flag, Jacobian, State
 
 SMALL = 8
@@ -40,7 +41,7 @@ def cholesky(matrix: Float[Array, "k k"]) -> tuple[Float[Array, "k k"], Flag]:
     # A pivot this small, of a matrix of size one, means that curvature is lost in rounding.
     threshold = 1e2 * jnp.finfo(matrix.dtype).eps
     if size > SMALL:
-        # Tried first without derivatives: those of a factor that does not exist are NaN, whatever selects it away.
+        # First without derivatives: those of a factor that does not exist are NaN, even if it is not selected.
         pivots = jnp.diagonal(jnp.linalg.cholesky(jax.lax.stop_gradient(matrix))) ** 2
         definite = jnp.all(jnp.isfinite(pivots)) & jnp.all(pivots > threshold)
         lower = jnp.linalg.cholesky(jnp.where(definite, matrix, jnp.eye(size, dtype=matrix.dtype)))
@@ -80,7 +81,7 @@ def solve_general(matrix: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[A
 
 
 def apply(matrix: Float[Array, "k l"], v: Float[Array, " l"]) -> Float[Array, " k"]:
-    """matrix @ v as a sum, which XLA fuses with its neighbours; a small dot is a call of its own."""
+    """matrix @ v as a sum, which XLA fuses with its neighbours; a small dot is a separate call."""
     return matrix @ v if matrix.size > SMALL**2 else jnp.sum(matrix * v, axis=-1)
 
 
@@ -128,7 +129,7 @@ class RowSpace(eqx.Module):
 
 
 def dependent_below(n: int, dtype: Any) -> float:
-    """What is left of a row, in units of its length, when it depends on others: rounding, and that of its own terms."""
+    """The part of a row, relative to its length, below which it counts as dependent on others: rounding."""
     eps = float(jnp.finfo(dtype).eps)
     return max(10 * n * eps, eps**0.75)
 
@@ -160,7 +161,7 @@ def factorise(jacobian: Jacobian) -> RowSpace:
                 v = v - along * row
         square = jnp.sum(v**2) if i else size
         keep = square > (least**2 * size if i else 0)
-        # The pivot of a dropped row is of its own size: its inverse meets zeros only, and units stay what they are.
+        # The pivot of a dropped row has the size of the row: its inverse meets zeros only, and units are kept.
         length = jnp.sqrt(jnp.where(keep, square, _positive(jax.lax.stop_gradient(size)) if i else 1))
         entries[i] = length
         kept.append(keep)
@@ -207,4 +208,4 @@ def _row_by_row(jacobian: Jacobian, wanted: Flag) -> RowSpace:
         return i + 1, q.at[i].set(jnp.where(keep, v / length, 0)), lower.at[i].set(entries), kept.at[i].set(keep)
 
     empty = (jnp.array(0), jnp.zeros((m, n), jacobian.dtype), jnp.eye(m, dtype=jacobian.dtype), jnp.zeros(m, bool))
-    return RowSpace(*jax.lax.while_loop(lambda state: wanted & (state[0] < m), add, empty)[1:])
+    return RowSpace(*iterate(empty, add, lambda state: wanted & (state[0] < m))[1:])

@@ -47,7 +47,7 @@ def factorise_square(matrix: Square) -> SquareFactors:
     scaled = rows[:, None] * matrix * columns
     if size <= SMALL:
         return SquareFactors(rows, columns, *_eliminated(scaled))
-    # Factorised first without derivatives: those of a singular matrix are NaN, whatever selects them away.
+    # First without derivatives: those of a singular matrix are NaN, even if they are not selected.
     pivots = jnp.diagonal(jax.scipy.linalg.lu_factor(jax.lax.stop_gradient(scaled))[0])
     singular = ~(jnp.min(jnp.abs(pivots)) > _smallest_pivot(size, matrix.dtype))
     factors = jax.scipy.linalg.lu_factor(jnp.where(singular, jnp.eye(size, dtype=matrix.dtype), scaled))
@@ -59,7 +59,7 @@ def _smallest_pivot(size: int, dtype: Any) -> float:
 
 
 def _reciprocal(largest: Vector) -> Vector:
-    """Scales are not differentiated: whatever they are, the solution is the same."""
+    """The scales do not change the solution, so they are not differentiated."""
     largest = jax.lax.stop_gradient(largest)
     return 1 / jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
 

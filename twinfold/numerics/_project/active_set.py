@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from twinfold.numerics._iterate import AbstractIteration, iterate
+from twinfold.numerics._iterate import iterate
 from twinfold.numerics._linalg.dense import apply, apply_transposed, dependent_below, factorise
 from twinfold.typing import ConstraintVector, Count, Flag, Jacobian, State
 
@@ -35,7 +35,7 @@ class LinearisedProgram(eqx.Module):
 
     def active(self) -> ConstraintVector:
         """The sides of the bounds that are active at its solution (as far as found, where it has none)."""
-        return iterate(_Exchanges(self)).side
+        return _exchange(self).side
 
 
 class _ActiveSet(eqx.Module):
@@ -47,25 +47,12 @@ class _ActiveSet(eqx.Module):
     steps: Count
 
 
-class _Exchanges(AbstractIteration):
-    program: LinearisedProgram
+def _exchange(program: LinearisedProgram) -> _ActiveSet:
+    rows = program.jacobian
 
-    def init(self) -> _ActiveSet:
-        program = self.program
-        side = jnp.where(program.bound, 0, jnp.ones_like(program.below))
-        space = factorise(program.jacobian * jnp.abs(side)[:, None])
-        moved = program.below + apply(program.jacobian, program.target - program.x)
-        x = program.target - space.min_norm(jnp.where(program.bound, 0, moved))
-        multiplier = space.multipliers(program.target - x)
-        return _ActiveSet(x, multiplier, side, jnp.zeros_like(side), jnp.array(True), jnp.array(0))
-
-    def unfinished(self, carry: _ActiveSet) -> Flag:
-        return carry.changing & (carry.steps < 4 * carry.side.shape[0] + 4)
-
-    def step(self, carry: _ActiveSet) -> _ActiveSet:
+    def step(carry: _ActiveSet) -> _ActiveSet:
         """Add the most violated bound, or drop one in its way."""
         x, multiplier, side, asked = carry.x, carry.multiplier, carry.side, carry.asked
-        program, rows = self.program, self.program.jacobian
         moved = apply(rows, x - program.x)
         below, above = program.below + moved, program.above + moved
         lengths = jnp.maximum(jnp.linalg.norm(rows, axis=1), jnp.finfo(x.dtype).tiny)
@@ -93,3 +80,12 @@ class _Exchanges(AbstractIteration):
         side = jnp.where(go, jnp.where(met, side + asked, jnp.where(dropped, 0, side)), side)
         x = x - jnp.where(free, length, 0) * direction
         return _ActiveSet(x, multiplier, side, jnp.where(met, 0, asked), go, carry.steps + 1)
+
+    side = jnp.where(program.bound, 0, jnp.ones_like(program.below))
+    space = factorise(rows * jnp.abs(side)[:, None])
+    moved = program.below + apply(rows, program.target - program.x)
+    x = program.target - space.min_norm(jnp.where(program.bound, 0, moved))
+    multiplier = space.multipliers(program.target - x)
+    first = _ActiveSet(x, multiplier, side, jnp.zeros_like(side), jnp.array(True), jnp.array(0))
+    max_steps = 4 * side.shape[0] + 4
+    return iterate(first, step, lambda carry: carry.changing & (carry.steps < max_steps))

@@ -1,4 +1,4 @@
-"""The adaptive projection: fast steps, and the robust iteration only where curvature or what is left asks for it.
+"""The adaptive projection: fast steps, and the robust iteration only where curvature or violation demand it.
 
     fast       x = x~ - G~'(G~G~')^-1 (g(x~) - level),  then again with the same factors (and again, while g falls)
     accepted   where g(x) = level to rounding,  eta = ||sum_i lambda_i d2g_i|| <= threshold,  and x is close to x~
@@ -10,18 +10,16 @@ it differs by about eta ||x - x~||: the threshold bounds that. Each step of each
 `jax.vmap` the robust iteration runs only in those steps in which at least one trajectory needs it.
 """
 
-from collections.abc import Sequence
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
-from twinfold._core import RESULTS, Frozen, tree_where
+from twinfold._core import RESULTS, tree_where
 from twinfold.numerics._constraint import residual_and_jacobian
 from twinfold.numerics._implicit_derivative import implicit_solve
-from twinfold.numerics._iterate import AbstractIteration, iterate, run_if
+from twinfold.numerics._iterate import iterate, run_if
 from twinfold.numerics._linalg.dense import (
     RowSpace,
     apply_transposed,
@@ -32,10 +30,11 @@ from twinfold.numerics._linalg.dense import (
 from twinfold.numerics._project.base import (
     AbstractProjection,
     Derivative,
+    Metric,
     ProjectionProblem,
     ProjectionResult,
-    in_metric,
-    metric_root,
+    as_metric,
+    check_settings,
 )
 from twinfold.numerics._project.newton import Newton
 from twinfold.numerics._project.tangent import Tangent
@@ -52,36 +51,34 @@ class Adaptive(AbstractProjection):
     """The fast projection where the manifold is nearly flat, the nearest point where it is not.
 
     **Arguments:** `threshold`: the curvature eta up to which the fast steps are accepted, from 0 (never) to below 1
-    (beyond which the nearest point need not be unique); `derivative`: `"implicit"`, exact for the way that was taken, or
-    `"tangent"`, curvature neglected; `metric`: weights of the states (a vector, or a matrix W).
+    (beyond which the nearest point need not be unique); `derivative`: `"implicit"`, exact for the steps that were
+    taken, or `"tangent"`, curvature neglected; `metric`: weights of the states (a vector, or a matrix W).
 
     `ProjectionResult.steps` above `MAX_FROZEN_STEPS` are those of the robust iteration.
+
+    **Example:**
+
+    ```python
+    energy = tw.Conserved(lambda x: 0.5 * x @ x)
+    twin = tw.Twin(lambda x: jnp.stack([x[1], -x[0]]), constraint=energy, projection=tw.Adaptive())
+    twin.simulate([1.0, 0.0], jnp.linspace(0, 10, 51)).trajectory.relative_violation.max()
+    ```
     """
 
-    threshold: float = eqx.field(static=True)
-    derivative: Derivative = eqx.field(static=True)
-    root: Frozen | None
+    threshold: float = eqx.field(static=True, default=0.1, kw_only=True)
+    derivative: Derivative = eqx.field(static=True, default="implicit", kw_only=True)
+    metric: Metric | None = eqx.field(converter=as_metric, default=None, kw_only=True)
 
-    def __init__(
-        self,
-        *,
-        threshold: float = 0.1,
-        derivative: Derivative = "implicit",
-        metric: ArrayLike | Sequence | None = None,
-    ):
-        if not 0 <= threshold < 1:
-            raise ValueError(f"Adaptive(threshold={threshold}): give a curvature from 0 (always robust) to below 1.")
-        if derivative not in ("implicit", "tangent"):
+    def __check_init__(self):
+        if not 0 <= self.threshold < 1:
             raise ValueError(
-                f'Adaptive(derivative={derivative!r}): give "implicit" or "tangent" (a loop whose length depends on '
-                "the state cannot be differentiated in reverse)."
+                f"Adaptive(threshold={self.threshold}): give a curvature from 0 (always robust) to below 1."
             )
-        self.threshold = threshold
-        self.derivative = derivative
-        self.root = metric_root(metric)
+        # A loop whose length depends on the state cannot be differentiated in reverse.
+        check_settings(self, ("implicit", "tangent"))
 
     def nearest(self, problem: ProjectionProblem) -> ProjectionResult:
-        return in_metric(lambda problem: implicit_solve(problem, solver=self), self.root, problem)
+        return implicit_solve(problem, solver=self)
 
     def solve(self, problem: ProjectionProblem) -> ProjectionResult:
         """The projection without derivatives."""
@@ -109,7 +106,7 @@ class Adaptive(AbstractProjection):
             return run_if(~here.accepted, frozen_then_robust, here)
 
         def frozen_then_robust(here: _Reached) -> _Reached:
-            last = iterate(_FrozenSteps(problem, normals, here.result, enough, suitable))
+            last = _frozen_steps(problem, normals, here.result, enough, suitable)
             here = reached(last.multiplier, last.g, normals.moved(problem, last.multiplier), last.steps)
             return _Reached(_robust_unless(here.accepted, problem, here.result), jnp.array(True))
 
@@ -173,26 +170,19 @@ class _Frozen(eqx.Module):
     falls: Flag
 
 
-class _FrozenSteps(AbstractIteration):
-    """Further steps with the first factors, as long as each at least halves what is left of g."""
+def _frozen_steps(
+    problem: ProjectionProblem, normals: Normals, start: ProjectionResult, enough: ConstraintVector, suitable: Flag
+) -> _Frozen:
+    """Further steps with the first factors, as long as each at least halves the violation."""
 
-    problem: ProjectionProblem
-    normals: Normals
-    start: ProjectionResult
-    enough: ConstraintVector
-    suitable: Flag
-
-    def init(self) -> _Frozen:
-        return _Frozen(self.start.multiplier, self.start.violation, self.start.steps, self.suitable)
-
-    def unfinished(self, carry: _Frozen) -> Flag:
-        return carry.falls
-
-    def step(self, carry: _Frozen) -> _Frozen:
-        _, multiplier, g = self.normals.step(self.problem, carry.multiplier, carry.g)
-        before, left = jnp.max(jnp.abs(carry.g) / self.enough), jnp.max(jnp.abs(g) / self.enough)
+    def step(carry: _Frozen) -> _Frozen:
+        _, multiplier, g = normals.step(problem, carry.multiplier, carry.g)
+        before, left = jnp.max(jnp.abs(carry.g) / enough), jnp.max(jnp.abs(g) / enough)
         falls = (left > 1) & (left < 0.5 * before) & (carry.steps + 1 < MAX_FROZEN_STEPS)
         return _Frozen(multiplier, g, carry.steps + 1, falls)
+
+    first = _Frozen(start.multiplier, start.violation, start.steps, suitable)
+    return iterate(first, step, lambda carry: carry.falls)
 
 
 def _robust_unless(accepted: Flag, problem: ProjectionProblem, result: ProjectionResult) -> ProjectionResult:

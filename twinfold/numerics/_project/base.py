@@ -1,14 +1,14 @@
 """Back to the manifold: what a projection is given, and what it reports."""
 
 import abc
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import ArrayLike
 
 from twinfold._core import RESULTS, Frozen, finite_jvp
 from twinfold.numerics._constraint import AbstractConstraint, has_inequalities
@@ -24,6 +24,14 @@ class ProjectionResult(eqx.Module):
 
     `redundant` counts the constraints that depend on others where the projection ended: they hold together with
     these, with a multiplier of zero, or the projection has failed.
+
+    **Example:**
+
+    ```python
+    circle = tw.Constraint(lambda x: x @ x - 1)
+    out = jax.jit(lambda x: tw.Newton().project(circle, 0.0, x, {}, jnp.zeros(1)))(jnp.array([1.1, 0.2]))
+    out.x, out.violation, out.steps
+    ```
     """
 
     x: State
@@ -52,8 +60,80 @@ class ProjectionProblem(eqx.Module):
         return self.constraint.residual(self.t, x, self.p, self.level)
 
 
+class Metric(eqx.Module):
+    """R with R'R = W: the nearest point in the metric W is the nearest one, plainly, in u = R x."""
+
+    root: Frozen
+
+    @property
+    def states(self) -> int:
+        return self.root.value.shape[0]
+
+    def from_state(self, x: State) -> State:
+        root = self.root.value.astype(x.dtype)
+        return root * x if root.ndim == 1 else root @ x
+
+    def to_state(self, u: State) -> State:
+        root = self.root.value.astype(u.dtype)
+        return u / root if root.ndim == 1 else jnp.linalg.solve(root, u)
+
+
+def as_metric(weights: ArrayLike | Sequence | Metric | None) -> Metric | None:
+    """The metric of a vector of weights or a symmetric positive definite matrix; None for the identity."""
+    if weights is None or isinstance(weights, Metric):
+        return weights
+    w = np.asarray(weights, dtype=float)
+    if w.ndim == 1 and np.all(np.isfinite(w)) and np.all(w > 0):
+        return Metric(Frozen(jnp.asarray(np.sqrt(w))))
+    if w.ndim == 2 and w.shape[0] == w.shape[1] and np.allclose(w, w.T):
+        values, vectors = np.linalg.eigh(w)
+        if np.all(values > 0):
+            return Metric(Frozen(jnp.asarray(np.sqrt(values)[:, None] * vectors.T)))
+    raise ValueError(
+        f"metric of shape {w.shape}: give a vector of positive weights, one for each state, or a symmetric "
+        "positive definite matrix."
+    )
+
+
+class InMetric(AbstractConstraint):
+    """A constraint on u = R x."""
+
+    constraint: AbstractConstraint
+    metric: Metric
+
+    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+        return self.constraint.residual(t, self.metric.to_state(x), p, level)
+
+    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
+        return self.constraint.level(t, self.metric.to_state(x0), p)
+
+
 class AbstractProjection(eqx.Module):
-    """Maps a predicted state to a state with g(t, x, p) = level."""
+    """Maps a predicted state to a state with g(t, x, p) = level.
+
+    A projection implements `nearest` for the identity as its metric; `project` transforms to others. `holds_bounds`
+    tells whether `nearest` can hold inequalities (it would take them for equations otherwise).
+
+    **Example:**
+
+    ```python
+    class OntoUnitSphere(tw.numerics.AbstractProjection):
+        # knows its manifold: no iteration is needed
+        metric: None = None
+
+        def nearest(self, problem):
+            x = problem.target / jnp.linalg.norm(problem.target)
+            violation = jnp.abs(problem.residual(x))
+            return tw.numerics.ProjectionResult(x, jnp.zeros(1), violation, jnp.array(1), tw.RESULTS.successful)
+
+    sphere = tw.Constraint(lambda x: x @ x - 1)
+    twin = tw.Twin(lambda x: jnp.stack([-x[1], x[0]]), constraint=sphere, projection=OntoUnitSphere())
+    twin.simulate([1.0, 0.0], jnp.linspace(0, 1, 11)).trajectory.violation.max()
+    ```
+    """
+
+    metric: eqx.AbstractVar[Metric | None]
+    holds_bounds: ClassVar[bool] = False
 
     @abc.abstractmethod
     def nearest(self, problem: ProjectionProblem) -> ProjectionResult:
@@ -70,11 +150,30 @@ class AbstractProjection(eqx.Module):
         anchor: State | None = None,
     ) -> ProjectionResult:
         """`x` moved to the manifold. `anchor` is the last state on it, from which a lost projection may start again."""
-        return self.nearest(ProjectionProblem(constraint, t, x, p, level, anchor))
+        if not self.holds_bounds and has_inequalities(constraint):
+            raise ValueError("constraint: this projection cannot hold Bounds; use projection=Newton() or Tangent().")
+        if level.shape[0] == 0 or self.metric is None:
+            return (self if level.shape[0] else NoProjection()).nearest(
+                ProjectionProblem(constraint, t, x, p, level, anchor)
+            )
+        inner, metric = InMetric(constraint, self.metric), self.metric
+        anchor = None if anchor is None else metric.from_state(anchor)
+        out = self.nearest(ProjectionProblem(inner, t, metric.from_state(x), p, level, anchor))
+        return eqx.tree_at(lambda out: out.x, out, metric.to_state(out.x))
 
 
 class NoProjection(AbstractProjection):
-    """Leaves the state where it is and reports by how much it violates the constraint."""
+    """Leaves the state where it is and reports by how much it violates the constraint.
+
+    **Example:**
+
+    ```python
+    tw.Twin(lambda x: -x, constraint=tw.Conserved(lambda x: x @ x), projection=tw.NoProjection())
+    ```
+    """
+
+    metric: Metric | None = None
+    holds_bounds: ClassVar[bool] = True
 
     def nearest(self, problem: ProjectionProblem) -> ProjectionResult:
         violation = jnp.abs(problem.residual(problem.target))
@@ -82,70 +181,23 @@ class NoProjection(AbstractProjection):
         return ProjectionResult(problem.target, nothing, violation, jnp.array(0), RESULTS.successful)
 
 
-def check_derivative(derivative: str) -> None:
-    """A `ValueError` unless the derivative is one of the three."""
-    if derivative not in ("implicit", "tangent", "loop"):
-        raise ValueError(f'derivative={derivative!r}: give "implicit", "tangent" or "loop".')
+def check_settings(projection: Any, derivatives: Sequence[str] = ("implicit", "tangent", "loop")) -> None:
+    """A `ValueError` that names the argument of a projection that cannot be used."""
+    name, derivative = type(projection).__name__, projection.derivative
+    if derivative not in derivatives:
+        *most, last = (f'"{each}"' for each in derivatives)
+        raise ValueError(f"{name}(derivative={derivative!r}): give {', '.join(most)} or {last}.")
+    for argument in ("max_steps", "max_iterations"):
+        if getattr(projection, argument, 1) < 1:
+            raise ValueError(f"{name}({argument}={getattr(projection, argument)}): at least one is needed.")
+    tolerance = getattr(projection, "tolerance", None)
+    if tolerance is not None and not tolerance > 0:
+        raise ValueError(f"{name}(tolerance={tolerance}): must be positive.")
 
 
-class InMetric(AbstractConstraint):
-    """A constraint on u = R x, where W = R'R is the metric: nearest in W is nearest, plainly, in u."""
-
-    constraint: AbstractConstraint
-    root: Float[Array, "..."]
-
-    def to_state(self, u: State) -> State:
-        return u / self.root if self.root.ndim == 1 else jnp.linalg.solve(self.root, u)
-
-    def from_state(self, x: State) -> State:
-        return self.root * x if self.root.ndim == 1 else self.root @ x
-
-    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
-        return self.constraint.residual(t, self.to_state(x), p, level)
-
-    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
-        return self.constraint.level(t, self.to_state(x0), p)
-
-
-def metric_root(metric: ArrayLike | Sequence | None) -> Frozen | None:
-    """R with R'R = W, for a vector of weights or a symmetric positive definite matrix; None for the identity."""
-    if metric is None:
-        return None
-    weights = np.asarray(metric, dtype=float)
-    if weights.ndim == 1 and np.all(np.isfinite(weights)) and np.all(weights > 0):
-        return Frozen(jnp.asarray(np.sqrt(weights)))
-    if weights.ndim == 2 and weights.shape[0] == weights.shape[1] and np.allclose(weights, weights.T):
-        values, vectors = np.linalg.eigh(weights)
-        if np.all(values > 0):
-            return Frozen(jnp.asarray(np.sqrt(values)[:, None] * vectors.T))
-    raise ValueError(
-        f"metric of shape {weights.shape}: give a vector of positive weights, one for each state, or a symmetric "
-        "positive definite matrix."
-    )
-
-
-def in_metric(
-    nearest: Callable[[ProjectionProblem], ProjectionResult],
-    root: Frozen | None,
-    problem: ProjectionProblem,
-    *,
-    bounds: bool = False,
-) -> ProjectionResult:
-    """`nearest` in the coordinates of the metric; a problem without constraints is returned as it is.
-
-    `bounds`: whether `nearest` can hold inequalities (it would take them for equations).
-    """
-    if not bounds and has_inequalities(problem.constraint):
-        raise ValueError("constraint: this projection cannot hold Bounds; use projection=Newton() or Tangent().")
-    if problem.level.shape[0] == 0:
-        return NoProjection().nearest(problem)
-    if root is None:
-        return nearest(problem)
-    metric = InMetric(problem.constraint, root.value.astype(problem.target.dtype))
-    anchor = None if problem.anchor is None else metric.from_state(problem.anchor)
-    target = metric.from_state(problem.target)
-    out = nearest(ProjectionProblem(metric, problem.t, target, problem.p, problem.level, anchor, problem.switched))
-    return eqx.tree_at(lambda out: out.x, out, metric.to_state(out.x))
+def tolerance_of(projection: Any, x: State) -> float:
+    """The relative tolerance: 4 rounding errors of the dtype when it is left out."""
+    return float(4 * jnp.finfo(x.dtype).eps) if projection.tolerance is None else projection.tolerance
 
 
 def failure_reason(problem: ProjectionProblem, g: ConstraintVector, finite: Flag, otherwise: RESULTS) -> RESULTS:

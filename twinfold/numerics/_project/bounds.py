@@ -1,4 +1,4 @@
-"""Bounds beside the equations: which of them are active, and the projection with these as equations.
+"""Inequalities: find the active bounds, then project with these as equations.
 
     min 1/2 ||x - x~||^2   subject to   g(x) = level,   lower <= c(x) <= upper
 
@@ -21,7 +21,7 @@ from twinfold.numerics._constraint import (
     value_and_jacobian,
 )
 from twinfold.numerics._implicit_derivative import Solver
-from twinfold.numerics._iterate import AbstractIteration, iterate
+from twinfold.numerics._iterate import iterate
 from twinfold.numerics._project.active_set import TOLERATED_ROUNDINGS, LinearisedProgram
 from twinfold.numerics._project.base import InMetric, ProjectionProblem, ProjectionResult
 from twinfold.typing import ConstraintVector, Count, Flag, Parameters, Scalar, State
@@ -45,7 +45,7 @@ class Active(AbstractConstraint):
 
 
 def has_bounds(problem: ProjectionProblem) -> bool:
-    """Whether bounds are asked for and not yet decided on."""
+    """Whether the constraint has bounds whose active set is not chosen yet."""
     return not problem.switched and has_inequalities(problem.constraint)
 
 
@@ -66,7 +66,7 @@ def _with_side(constraint: AbstractConstraint, side: ConstraintVector | None) ->
 def _state_constraint(problem: ProjectionProblem, x: State) -> tuple[AbstractConstraint, State]:
     """What the user gave, and where it is evaluated."""
     inner = problem.constraint
-    return (inner.constraint, inner.to_state(x)) if isinstance(inner, InMetric) else (inner, x)
+    return (inner.constraint, inner.metric.to_state(x)) if isinstance(inner, InMetric) else (inner, x)
 
 
 def _sides(problem: ProjectionProblem, x: State) -> tuple[ConstraintVector, ConstraintVector]:
@@ -95,16 +95,16 @@ def one_active_set(problem: ProjectionProblem) -> ProjectionProblem:
     return on_active(problem, linearised(stop_gradient_tree(problem), stop_gradient_tree(problem.target)).active())
 
 
-def with_bounds(problem: ProjectionProblem, out: ProjectionResult, kept: Flag) -> ProjectionResult:
-    """The report on the equations as one on all: distances outside the bounds; unprojected where not `kept`."""
-    x = jnp.where(kept, out.x, problem.target)
+def with_bounds(problem: ProjectionProblem, out: ProjectionResult, accepted: Flag) -> ProjectionResult:
+    """The result for an active set as one for all bounds; unprojected where not `accepted`."""
+    x = jnp.where(accepted, out.x, problem.target)
     solved = out.result == RESULTS.successful
     return ProjectionResult(
         x=x,
-        multiplier=jnp.where(kept, out.multiplier, 0),
+        multiplier=jnp.where(accepted, out.multiplier, 0),
         violation=jnp.abs(problem.residual(x)),
         steps=out.steps,
-        result=RESULTS.where(solved & ~kept, RESULTS.not_converged, out.result),
+        result=RESULTS.where(solved & ~accepted, RESULTS.not_converged, out.result),
         redundant=jnp.maximum(out.redundant - jnp.sum(bound_rows(problem) & (out.multiplier == 0)), 0),
     )
 
@@ -116,7 +116,18 @@ class Bounded(eqx.Module):
 
     def solve(self, problem: ProjectionProblem) -> ProjectionResult:
         """Active sets in turn, each solved to the tolerance, until one obeys all bounds."""
-        last = iterate(_ActiveSets(problem, self.projection))
+
+        def step(carry: _Solved) -> _Solved:
+            side = linearised(problem, carry.x).active()
+            out = self.projection.solve(on_active(problem, side))
+            good = _obeys(problem, out, side)
+            failed = out.result != RESULTS.successful
+            return _Solved(out.x, out, good, jnp.where(good | failed, 0, carry.left - 1))
+
+        zero = jnp.zeros_like(problem.level)
+        nothing = ProjectionResult(problem.target, zero, zero, jnp.array(0), RESULTS.not_converged)
+        first = _Solved(problem.target, nothing, jnp.array(False), jnp.array(MAX_ACTIVE_SETS))
+        last = iterate(first, step, lambda carry: carry.left > 0)
         return with_bounds(problem, last.result, last.good)
 
     def sensitivity(
@@ -142,26 +153,6 @@ class _Solved(eqx.Module):
     result: ProjectionResult
     good: Flag
     left: Count
-
-
-class _ActiveSets(AbstractIteration):
-    problem: ProjectionProblem
-    projection: Solver
-
-    def init(self) -> _Solved:
-        target, zero = self.problem.target, jnp.zeros_like(self.problem.level)
-        nothing = ProjectionResult(target, zero, zero, jnp.array(0), RESULTS.not_converged)
-        return _Solved(target, nothing, jnp.array(False), jnp.array(MAX_ACTIVE_SETS))
-
-    def unfinished(self, carry: _Solved) -> Flag:
-        return carry.left > 0
-
-    def step(self, carry: _Solved) -> _Solved:
-        side = linearised(self.problem, carry.x).active()
-        out = self.projection.solve(on_active(self.problem, side))
-        good = _obeys(self.problem, out, side)
-        failed = out.result != RESULTS.successful
-        return _Solved(out.x, out, good, jnp.where(good | failed, 0, carry.left - 1))
 
 
 def _obeys(problem: ProjectionProblem, out: ProjectionResult, side: ConstraintVector) -> Flag:

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from twinfold.numerics._constraint import residual_and_jacobian
 from twinfold.numerics._linalg.dense import (
     RowSpace,
     apply,
@@ -32,7 +31,7 @@ class Point(eqx.Module):
     g: ConstraintVector
     space: RowSpace
     finite: Flag  # the constraint and its derivative are
-    sound: Flag  # and the derivative says where to go
+    sound: Flag  # finite, with a derivative that is not all zero
     error: Float[Array, ""]  # distance from a solution of the KKT system, to first order
     infeasible: Float[Array, ""]  # violation, over the tolerated one
     drifted: Float[Array, ""]  # distance from stationarity along the manifold, over the tolerated one
@@ -43,7 +42,7 @@ class Point(eqx.Module):
 
     @property
     def acceptable(self) -> Flag:
-        """As near as rounding lets it come."""
+        """As accurate as rounding permits."""
         return self.sound & (self.infeasible <= 4) & (self.drifted <= 64)
 
     @property
@@ -54,11 +53,11 @@ class Point(eqx.Module):
 
 def point(problem: ProjectionProblem, x: State, tolerance: float) -> Point:
     """Evaluate the KKT system at `x`."""
-    g, jacobian = residual_and_jacobian(problem.constraint, problem.t, x, problem.p, problem.level)
+    g, pullback = jax.vjp(problem.residual, x)
+    (jacobian,) = jax.vmap(pullback)(jnp.eye(g.shape[0], dtype=g.dtype))
     finite = jnp.all(jnp.isfinite(g)) & jnp.all(jnp.isfinite(jacobian))
     space = factorise(jnp.where(finite, jacobian, 0))
-    # Constraints that depend on others are met with them or not at all; but a zero derivative says nothing, unless
-    # nothing is asked for.
+    # Redundant constraints hold together with the others or not at all; but a zero derivative gives no direction.
     sound = finite if problem.switched else finite & jnp.any(space.kept)
     gap, distance = problem.target - x, jax.lax.stop_gradient(jnp.abs(g))
     drift = jnp.linalg.norm(jax.lax.stop_gradient(space.tangent(gap)))

@@ -6,21 +6,26 @@ The linear systems are solved by a method that is passed in (`krylov.py`, `spars
 State and multipliers move together; the first step, with lambda = 0, is the one with unit Hessian.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twinfold._core import RESULTS, tree_where
-from twinfold.numerics._iterate import AbstractIteration, backtrack, iterate
+from twinfold.numerics._implicit_derivative import implicit_solve
+from twinfold.numerics._iterate import backtrack, iterate
 from twinfold.numerics._linalg.probe import probe
 from twinfold.numerics._project.base import (
     Derivative,
     ProjectionProblem,
     ProjectionResult,
+    check_settings,
     failure_reason,
     input_tangents,
     result_tangent,
+    tolerance_of,
 )
 from twinfold.numerics._project.saddle import AbstractSaddleSolver, AbstractSystem
 from twinfold.numerics._project.steps import MeritFunction
@@ -44,7 +49,7 @@ class Residual(eqx.Module):
 
     @property
     def acceptable(self) -> Flag:
-        """As near as rounding lets it come."""
+        """As accurate as rounding permits."""
         return (self.infeasible <= 4) & (self.drifted <= 64)
 
 
@@ -56,7 +61,7 @@ class Scales(eqx.Module):
 
 
 def scales(system: AbstractSystem, like: State) -> Scales:
-    """The scales at a point; the size of H is seen in what it does to a vector without structure."""
+    """The scales at a point; the size of H is estimated by its product with a probe vector."""
     signs = jnp.where(probe(like.shape[0], like.dtype) > 0, 1, -1).astype(like.dtype)
     return Scales(system.lengths, jnp.maximum(1, jnp.max(jnp.abs(system.linear.bend(signs)))))
 
@@ -89,26 +94,69 @@ def residual(
     )
 
 
+class _PrimalDual(eqx.Module):
+    x: State
+    multiplier: ConstraintVector
+    here: Residual
+    steps: Count
+    moving: Flag
+    may_restart: Flag
+
+
+def check_primal_dual(projection: Any) -> None:
+    """A `ValueError` that names the argument of a projection for many constraints that cannot be used."""
+    check_settings(projection, ("implicit", "tangent"))
+    if projection.metric is not None and projection.metric.root.value.ndim != 1:
+        name = type(projection).__name__
+        raise ValueError(f"{name}(metric=...): give a vector of positive weights, one for each state, not a matrix.")
+
+
+def primal_dual(projection: Any, problem: ProjectionProblem, solver: AbstractSaddleSolver) -> ProjectionResult:
+    """The nearest point with the settings of a projection."""
+    tolerance = tolerance_of(projection, problem.target)
+    return implicit_solve(problem, solver=PrimalDual(solver, projection.derivative, projection.max_steps, tolerance))
+
+
 class PrimalDual(eqx.Module):
     """The projection with its derivative, for any method of solving the linear systems."""
 
     solver: AbstractSaddleSolver
     derivative: Derivative = eqx.field(static=True)
     max_steps: int = eqx.field(static=True)
-    tolerance: float | None = eqx.field(static=True)
+    tolerance: float = eqx.field(static=True)
 
     def solve(self, problem: ProjectionProblem) -> ProjectionResult:
         """The projection without derivatives."""
         target = problem.target
-        tolerance = float(4 * jnp.finfo(target.dtype).eps) if self.tolerance is None else self.tolerance
         first, pull = jax.vjp(problem.residual, target)
         smooth = jnp.all(jnp.isfinite(pull(jnp.ones_like(first))[0]))
         unknown = Residual(first, jnp.zeros_like(target), *3 * (jnp.full((), jnp.inf, target.dtype),))
 
-        last = iterate(_PrimalDualSteps(problem, self.solver, unknown, tolerance, self.max_steps))
+        last = self._steps(problem, unknown)
         found = jnp.isfinite(last.here.error)
         system = self.solver.at(problem, jnp.where(found, last.x, target), jnp.where(found, last.multiplier, 0))
         return _result(problem, system, first, smooth, last)
+
+    def _steps(self, problem: ProjectionProblem, unknown: Residual) -> _PrimalDual:
+        """Guarded Newton steps on the KKT system; one that is lost starts once more from the anchor."""
+
+        def unfinished(carry: _PrimalDual) -> Flag:
+            return (carry.steps == 0) | (~carry.here.converged & carry.moving & (carry.steps < self.max_steps))
+
+        def step(carry: _PrimalDual) -> _PrimalDual:
+            system = self.solver.at(problem, carry.x, carry.multiplier)
+            here = residual(problem, carry.x, carry.multiplier, scales(system, carry.x), self.tolerance)
+            x, multiplier, there, moving = _advance(problem, carry.x, carry.multiplier, system, here, self.tolerance)
+            # Where rounding rules, the error goes up and down and never reaches the tolerance.
+            moving, may_restart = moving & ~(here.acceptable & (there.error > 0.5 * here.error)), carry.may_restart
+            if problem.anchor is not None:
+                again = ~moving & ~there.acceptable & may_restart
+                x, multiplier = jnp.where(again, problem.anchor, x), jnp.where(again, 0, multiplier)
+                moving, may_restart = moving | again, may_restart & ~again
+            return _PrimalDual(x, multiplier, there, carry.steps + 1, moving, may_restart)
+
+        yes, multiplier = jnp.array(True), jnp.zeros_like(problem.level)
+        return iterate(_PrimalDual(problem.target, multiplier, unknown, jnp.array(0), yes, yes), step, unfinished)
 
     def sensitivity(
         self, problem: ProjectionProblem, solution: ProjectionResult, tangent: ProjectionProblem
@@ -129,53 +177,13 @@ class PrimalDual(eqx.Module):
         def solve(_, right: Float[Array, " both"]) -> Float[Array, " both"]:
             v, b = right[:n], right[n:]
             d, mu = system.split(v, b) if unit else system.saddle(v, b, exact=True)[:2]
-            # Nothing is asked of a failed projection; its matrices may be anything, and the answer has to be finite.
+            # The derivative of a failed projection is not used, but it has to be finite.
             return jnp.where(failed, right, jnp.concatenate([d, mu]))
 
         # The system is symmetric: reverse mode is the same solve, with a cotangent on the right.
         right = jnp.concatenate([target if unit else target - slope, -change])
         both = jax.lax.custom_linear_solve(product, right, solve, symmetric=True)
         return result_tangent(solution, tangent, both[:n], both[n:])
-
-
-class _PrimalDual(eqx.Module):
-    x: State
-    multiplier: ConstraintVector
-    here: Residual
-    steps: Count
-    moving: Flag
-    may_restart: Flag
-
-
-class _PrimalDualSteps(AbstractIteration):
-    """Guarded Newton steps on the KKT system; one that is lost starts once more from the anchor."""
-
-    problem: ProjectionProblem
-    solver: AbstractSaddleSolver
-    unknown: Residual
-    tolerance: float = eqx.field(static=True)
-    max_steps: int = eqx.field(static=True)
-
-    def init(self) -> _PrimalDual:
-        multiplier = jnp.zeros_like(self.problem.level)
-        yes = jnp.array(True)
-        return _PrimalDual(self.problem.target, multiplier, self.unknown, jnp.array(0), yes, yes)
-
-    def unfinished(self, carry: _PrimalDual) -> Flag:
-        return (carry.steps == 0) | (~carry.here.converged & carry.moving & (carry.steps < self.max_steps))
-
-    def step(self, carry: _PrimalDual) -> _PrimalDual:
-        problem, x, multiplier, restart = self.problem, carry.x, carry.multiplier, carry.may_restart
-        system = self.solver.at(problem, x, multiplier)
-        here = residual(problem, x, multiplier, scales(system, x), self.tolerance)
-        x, multiplier, there, moving = _advance(problem, x, multiplier, system, here, self.tolerance)
-        # Where rounding rules, the error goes up and down and never reaches the tolerance.
-        moving = moving & ~(here.acceptable & (there.error > 0.5 * here.error))
-        if problem.anchor is not None:
-            again = ~moving & ~there.acceptable & restart
-            x, multiplier = jnp.where(again, problem.anchor, x), jnp.where(again, 0, multiplier)
-            moving, restart = moving | again, restart & ~again
-        return _PrimalDual(x, multiplier, there, carry.steps + 1, moving, restart)
 
 
 def _advance(

@@ -1,8 +1,8 @@
-"""Constraints that depend on each other: whether that is so all around, or only at a singular point.
+"""Redundant constraints: whether they depend on each other everywhere, or only at a singular point.
 
 The same constraint twice, a sum of others, or a multiple has no effect on the nearest point nor on its derivative,
 since the rank of G is the same everywhere. Where two curves touch, or at the tip of a cone, the rank is lower than
-around it: what the linearisation says there of the manifold is wrong, and a projection that ends there is flagged.
+in the neighbourhood: the linearisation does not describe the manifold there, and the projection is flagged.
 """
 
 import equinox as eqx
@@ -33,18 +33,18 @@ def beside(x: State) -> State:
 
 
 class RankHistory(eqx.Module):
-    """The highest rank of G at the states that a projection came by, and its longest rows at those on the manifold."""
+    """The highest rank of G over the iterates of a projection, and its longest rows over those on the manifold."""
 
     rank: Count
     lengths: ConstraintVector
 
     def updated(self, space: RowSpace, on_manifold: Flag) -> "RankHistory":
-        # Elsewhere a gradient may have any length: that of a logarithm near zero, say.
+        # Off the manifold a gradient may have any length, such as that of a logarithm near zero.
         lengths = jnp.where(on_manifold, _lengths(space), 0)
         return RankHistory(jnp.maximum(self.rank, space.rank), jnp.maximum(self.lengths, lengths))
 
     def is_regular(self, space: RowSpace) -> Flag:
-        """Whether the rank is as high, and no gradient vanishes: at a crossing it does so bit by bit."""
+        """Whether the rank has not dropped and no gradient vanishes, as it does gradually at a crossing."""
         lengths = _lengths(space)
         least = dependent_below(space.q.shape[1], space.q.dtype)
         return (space.rank >= self.rank) & ~jnp.any(space.kept & (lengths <= least * self.lengths))

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from twinfold.numerics._iterate import iterate
 from twinfold.numerics._linalg.probe import probe
 from twinfold.numerics._project.base import ProjectionProblem
 from twinfold.typing import ConstraintVector, Flag, State
@@ -49,11 +50,11 @@ class AbstractSystem(eqx.Module):
 
     @abc.abstractmethod
     def saddle(self, v: State, b: ConstraintVector, *, exact: bool) -> tuple[State, ConstraintVector, Flag]:
-        """(d, mu) with H d + G' mu = v and G d = b; false where H was seen to bend downwards along the manifold."""
+        """(d, mu) with H d + G' mu = v and G d = b; False where H was found to be indefinite along the manifold."""
 
     @abc.abstractmethod
     def definite(self) -> Flag:
-        """Whether H is positive along the manifold, as far as can be seen: the second-order condition A6'."""
+        """Whether H is positive along the manifold, as far as could be tested: the second-order condition A6'."""
 
 
 class AbstractSaddleSolver(eqx.Module):
@@ -85,7 +86,7 @@ def split_by(
         d = d - linear.pull(more)
         return d, mu + more, linear.push(d) - b, count + 1
 
-    return jax.lax.while_loop(unfinished, again, (v, jnp.zeros_like(b), linear.push(v) - b, 0))[:2]
+    return iterate((v, jnp.zeros_like(b), linear.push(v) - b, 0), again, unfinished)[:2]
 
 
 def projected_cg(
@@ -121,12 +122,42 @@ def projected_cg(
         return d + length * direction, rest, direction, mu, after, enough, positive, count + 1
 
     state = (jnp.zeros_like(v), v, jnp.zeros_like(v), jnp.zeros_like(b), nothing, nothing, jnp.array(True), 0)
-    d, _, _, mu, _, _, positive, _ = jax.lax.while_loop(unfinished, step, state)
+    d, _, _, mu, _, _, positive, _ = iterate(state, step, unfinished)
     return d, mu, positive
 
 
-def bends_upwards(system: AbstractSystem, size: int, dtype: jnp.dtype) -> Flag:
-    """Whether conjugate gradients, from a vector with a part along everything, meet positive curvature only."""
-    v = probe(size, dtype)
-    m = system.lengths.shape[0]
-    return projected_cg(system, v, jnp.zeros((m,), dtype), tolerance=1e-4, max_iterations=50)[2]
+def is_definite(system: AbstractSystem, size: int, dominant: Flag | None = None) -> Flag:
+    """Whether H is positive along the manifold, as far as conjugate gradients can tell.
+
+    Conjugate gradients from a vector with a part along everything must meet positive curvature only. That is not
+    tried where the diagonal of H is known to outweigh the rest of each row (`dominant`), which is sufficient.
+    """
+    dtype, m = system.lengths.dtype, system.lengths.shape[0]
+
+    def tried() -> Flag:
+        v, b = probe(size, dtype), jnp.zeros((m,), dtype)
+        return projected_cg(system, v, b, tolerance=1e-4, max_iterations=50)[2]
+
+    return tried() if dominant is None else jax.lax.cond(dominant, lambda: jnp.array(True), tried)
+
+
+class NormalSystem(AbstractSystem):
+    """The saddle-point system by way of `normal`, which solves with G G'."""
+
+    linear: Linear
+    lengths: ConstraintVector
+    degenerate: Flag
+    normal: Callable[[ConstraintVector], ConstraintVector]
+    max_iterations: int = eqx.field(static=True)
+    dominant: Flag | None = None
+
+    def split(self, v: State, b: ConstraintVector) -> tuple[State, ConstraintVector]:
+        return split_by(self.normal, self.linear, self.lengths, v, b)
+
+    def saddle(self, v: State, b: ConstraintVector, *, exact: bool) -> tuple[State, ConstraintVector, Flag]:
+        # Newton's method corrects what its steps leave; nothing corrects a derivative.
+        tolerance = float(jnp.finfo(v.dtype).eps) ** 0.8 if exact else 1e-4
+        return projected_cg(self, v, b, tolerance=tolerance, max_iterations=self.max_iterations)
+
+    def definite(self) -> Flag:
+        return is_definite(self, self.linear.pull(self.lengths).shape[0], self.dominant)

@@ -34,6 +34,13 @@ def select_projection(
 
     **Arguments:** a state `x` of the size that will be projected (its values do not matter), and where the
     constraint names them, `t`, `p` and `level`. **Returns** a projection to pass on; print it to see the choice.
+
+    **Example:**
+
+    ```python
+    circle = tw.Constraint(lambda x: x @ x - 1)
+    tw.select_projection(circle, jnp.ones(2))  # Newton(...)
+    ```
     """
     parameters = {} if p is None else p
     m, n = check_constraint(constraint, t, x, parameters), x.shape[0]

@@ -8,41 +8,37 @@ matrix [H G'; G 0] factorised, which is exact for any curvature. For others that
 factorised, and conjugate gradients in the tangent space see to the curvature.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
-from twinfold._core import Frozen
-from twinfold.numerics._implicit_derivative import implicit_solve
 from twinfold.numerics._project.base import (
     AbstractProjection,
     Derivative,
+    Metric,
     ProjectionProblem,
     ProjectionResult,
-    in_metric,
+    as_metric,
 )
 from twinfold.numerics._project.matrices import NormalMatrix, SaddleMatrix, dominant
 from twinfold.numerics._project.pattern import Pattern, find_pattern
-from twinfold.numerics._project.primal_dual import PrimalDual
+from twinfold.numerics._project.primal_dual import check_primal_dual, primal_dual
 from twinfold.numerics._project.saddle import (
     AbstractSaddleSolver,
     AbstractSystem,
     Linear,
-    bends_upwards,
+    NormalSystem,
+    is_definite,
     linearised,
-    projected_cg,
-    split_by,
 )
-from twinfold.numerics._project.settings import check_large, weights_root
 from twinfold.typing import ConstraintVector, Flag, State
 
-# Up to this half-width of the band of G G', the factors of the saddle-point matrix stay thin.
-NARROW = 32
+MAX_THIN_BANDWIDTH = 32  # half-width of the band of G G' up to which the factors of the saddle-point matrix stay thin
 Factorised = Literal["auto", "saddle", "normal"]
 
 
@@ -53,45 +49,34 @@ class Sparse(AbstractProjection):
     `derivative`: `"implicit"` (exact) or `"tangent"` (curvature neglected); `metric`: a vector of weights of the
     states; `max_steps`; `max_iterations` of conjugate gradients, with `"normal"`; `tolerance`, relative to the
     largest state, 4 rounding errors when left out. Needs `pip install 'twinfold[sparse]'`.
+
+    **Example:**
+
+    ```python
+    chain = tw.Constraint(lambda x: jnp.sum(jnp.diff(x.reshape(-1, 2), axis=0, prepend=0) ** 2, axis=1) - 1)
+    project = jax.jit(lambda x: tw.Sparse().project(chain, 0.0, x, {}, jnp.zeros(100)).x)
+    project(jnp.stack([jnp.arange(1.0, 101.0), jnp.full(100, 0.01)], axis=1).reshape(-1))
+    ```
     """
 
-    factorise: Factorised = eqx.field(static=True)
-    derivative: Derivative = eqx.field(static=True)
-    max_steps: int = eqx.field(static=True)
-    max_iterations: int = eqx.field(static=True)
-    tolerance: float | None = eqx.field(static=True)
-    root: Frozen | None
+    factorise: Factorised = eqx.field(static=True, default="auto", kw_only=True)
+    derivative: Derivative = eqx.field(static=True, default="implicit", kw_only=True)
+    metric: Metric | None = eqx.field(converter=as_metric, default=None, kw_only=True)
+    max_steps: int = eqx.field(static=True, default=50, kw_only=True)
+    max_iterations: int = eqx.field(static=True, default=1000, kw_only=True)
+    tolerance: float | None = eqx.field(static=True, default=None, kw_only=True)
 
-    def __init__(
-        self,
-        *,
-        factorise: Factorised = "auto",
-        derivative: Derivative = "implicit",
-        metric: ArrayLike | Sequence | None = None,
-        max_steps: int = 50,
-        max_iterations: int = 1000,
-        tolerance: float | None = None,
-    ):
-        check_large("Sparse", derivative, max_steps, max_iterations, tolerance)
-        if factorise not in ("auto", "saddle", "normal"):
-            raise ValueError(f'Sparse(factorise={factorise!r}): give "auto", "saddle" or "normal".')
-        self.factorise = factorise
-        self.derivative = derivative
-        self.max_steps = max_steps
-        self.max_iterations = max_iterations
-        self.tolerance = tolerance
-        self.root = weights_root("Sparse", metric)
+    def __check_init__(self):
+        check_primal_dual(self)
+        if self.factorise not in ("auto", "saddle", "normal"):
+            raise ValueError(f'Sparse(factorise={self.factorise!r}): give "auto", "saddle" or "normal".')
 
     def nearest(self, problem: ProjectionProblem) -> ProjectionResult:
-        return in_metric(self._nearest, self.root, problem)
-
-    def _nearest(self, problem: ProjectionProblem) -> ProjectionResult:
         _check_machine()
         pattern = find_pattern(problem)
-        thin = pattern.bandwidth <= NARROW or pattern.explicit
-        whole = self.factorise == "saddle" or (self.factorise == "auto" and thin)
-        method = Saddle(pattern) if whole else Normal(pattern, self.max_iterations)
-        return implicit_solve(problem, solver=PrimalDual(method, self.derivative, self.max_steps, self.tolerance))
+        thin = pattern.bandwidth <= MAX_THIN_BANDWIDTH or pattern.explicit
+        saddle = self.factorise == "saddle" or (self.factorise == "auto" and thin)
+        return primal_dual(self, problem, Saddle(pattern) if saddle else Normal(pattern, self.max_iterations))
 
 
 def _check_machine() -> None:
@@ -154,37 +139,14 @@ class Normal(AbstractSaddleSolver):
         found = gradients(self.pattern, problem, x)
         linear = linearised(problem, x, multiplier)
         curvature = self.pattern.curvatures(problem.residual, x, multiplier)
-        values = NormalMatrix.of(self.pattern).values(found.unit)
-        return NormalSystem(
-            linear, found.lengths, found.degenerate, self.pattern, values, curvature, self.max_iterations
-        )
-
-
-class NormalSystem(AbstractSystem):
-    """The saddle-point system by way of G G'."""
-
-    linear: Linear
-    lengths: ConstraintVector
-    degenerate: Flag
-    pattern: Pattern = eqx.field(static=True)
-    values: Float[Array, " k"]
-    curvature: Float[Array, " l"]
-    max_iterations: int = eqx.field(static=True)
-
-    def normal(self, b: ConstraintVector) -> ConstraintVector:
         matrix = NormalMatrix.of(self.pattern)
-        return solve_sparse(matrix.rows, matrix.columns, self.values, b / self.lengths) / self.lengths
+        values = matrix.values(found.unit)
 
-    def split(self, v: State, b: ConstraintVector) -> tuple[State, ConstraintVector]:
-        return split_by(self.normal, self.linear, self.lengths, v, b)
+        def normal(b: ConstraintVector) -> ConstraintVector:
+            return solve_sparse(matrix.rows, matrix.columns, values, b / found.lengths) / found.lengths
 
-    def saddle(self, v: State, b: ConstraintVector, *, exact: bool) -> tuple[State, ConstraintVector, Flag]:
-        # Newton's method corrects what its steps leave; nothing corrects a derivative.
-        tolerance = float(jnp.finfo(v.dtype).eps) ** 0.8 if exact else 1e-4
-        return projected_cg(self, v, b, tolerance=tolerance, max_iterations=self.max_iterations)
-
-    def definite(self) -> Flag:
-        return _definite(self, self.pattern, self.curvature)
+        definite = dominant(self.pattern, curvature)
+        return NormalSystem(linear, found.lengths, found.degenerate, normal, self.max_iterations, definite)
 
 
 class Saddle(AbstractSaddleSolver):
@@ -226,13 +188,13 @@ class SaddleSystem(AbstractSystem):
         return d, mu, jnp.array(True)
 
     def definite(self) -> Flag:
-        return _definite(self, self.pattern, self.curvature)
+        return is_definite(self, self.pattern.n, dominant(self.pattern, self.curvature))
 
 
 def _refined(
     solve: Callable, linear: Linear, bend: Callable, v: State, b: ConstraintVector, *, rounds: int
 ) -> tuple[State, ConstraintVector]:
-    """`solve`, and once more with what is left, for the digits that a factorisation loses."""
+    """Iterative refinement, for the digits that a factorisation loses."""
 
     def again(_, state: tuple[State, ConstraintVector]) -> tuple[State, ConstraintVector]:
         d, mu = state
@@ -240,11 +202,3 @@ def _refined(
         return d + more, mu + dmu
 
     return jax.lax.fori_loop(0, rounds, again, (jnp.zeros_like(v), jnp.zeros_like(b)))
-
-
-def _definite(system: AbstractSystem, pattern: Pattern, curvature: Float[Array, " l"]) -> Flag:
-    """A diagonal that outweighs the rest of its row is enough; if there is none, it is tried out."""
-    dtype = system.lengths.dtype
-    return jax.lax.cond(
-        dominant(pattern, curvature), lambda: jnp.array(True), lambda: bends_upwards(system, pattern.n, dtype)
-    )

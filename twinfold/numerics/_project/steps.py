@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twinfold._core import stop_gradient_tree, tree_where
-from twinfold.numerics._iterate import AbstractIteration, backtrack, iterate
+from twinfold.numerics._iterate import backtrack, iterate
 from twinfold.numerics._project.base import ProjectionProblem
 from twinfold.numerics._project.kkt import Point, ReducedHessian, newton_direction, point
 from twinfold.typing import ConstraintVector, Count, Flag, State
@@ -17,19 +17,6 @@ MAX_RETRACTIONS = 8  # Gauss-Newton steps back to the manifold after a step alon
 ON_MANIFOLD = 16  # the violation, in tolerances, that is left to rounding
 
 Step: TypeAlias = tuple[State, Point, Flag]  # state, what is known there, whether the step was taken
-
-
-def attempt(
-    problem: ProjectionProblem, x: State, here: Point, x1: State, tolerance: float
-) -> tuple[State, Point, Flag, Point]:
-    """The better of two states, what is known there, whether it is the second, and what is known of that.
-
-    The second is better where the error falls fast; if it does not, curvature matters.
-    """
-    there = point(problem, x1, tolerance)
-    # Rounding can raise an error that is already as small as it gets: keep the better of the two.
-    taken = there.converged | (there.error < 0.1 * here.error)
-    return jnp.where(taken, x1, x), tree_where(taken, there, here), taken, there
 
 
 def newton_step(problem: ProjectionProblem, x: State, here: Point, curvature: ReducedHessian, tolerance: float) -> Step:
@@ -47,7 +34,7 @@ def differentiable_step(
     direction = newton_direction(problem, x, here, curvature)
     data = stop_gradient_tree((problem, x, here, direction))
     found, _ = line_search(*data, tolerance=tolerance)
-    # A converged iterate goes on with full steps, so that its derivative converges too.
+    # A converged iterate takes full steps, so that its derivative converges too.
     x1 = x + jnp.where(here.converged, 1, found) * direction
     return x1, point(problem, x1, tolerance)
 
@@ -84,18 +71,6 @@ def line_search(
     return backtrack(attempt, (x, here), shortest=SHORTEST_STEP, dtype=x.dtype)
 
 
-def descent_step(
-    problem: ProjectionProblem, x: State, here: Point, curvature: ReducedHessian, tolerance: float
-) -> Step:
-    """A step along the manifold that brings it nearer to the target, however far that is."""
-    slope = here.space.tangent(problem.target - x)
-    # Newton with the magnitudes of the curvatures along the manifold: downhill at a saddle too, and no zigzag.
-    values, vectors = jnp.linalg.eigh(curvature.along)
-    direction = vectors @ ((vectors.T @ slope) / jnp.maximum(jnp.abs(values), 1e-4))
-    last = iterate(_Retractions(problem, x, here, direction, 1e-4 * (slope @ direction), tolerance))
-    return jnp.where(last.taken, last.x, x), tree_where(last.taken, last.there, here), last.taken
-
-
 class _Retraction(eqx.Module):
     length: Float[Array, ""]
     left: Count  # Gauss-Newton steps that may follow
@@ -104,40 +79,37 @@ class _Retraction(eqx.Module):
     taken: Flag
 
 
-class _Retractions(AbstractIteration):
-    """A tangent direction is followed for a length 1, 1/2, 1/4, ..., each with Gauss-Newton steps back to the manifold,
-    until the distance to the target falls."""
+def descent_step(
+    problem: ProjectionProblem, x: State, here: Point, curvature: ReducedHessian, tolerance: float
+) -> Step:
+    """A step along the manifold that brings it nearer to the target, however far that is.
 
-    problem: ProjectionProblem
-    x: State
-    here: Point
-    direction: State
-    expected: Float[Array, ""]  # what the squared distance should fall by at least, for a full step
-    tolerance: float = eqx.field(static=True)
+    A tangent direction is followed for a length 1, 1/2, 1/4, ..., each with Gauss-Newton steps back to the manifold,
+    until the distance to the target falls.
+    """
+    target = problem.target
+    slope = here.space.tangent(target - x)
+    # Newton with the magnitudes of the curvatures along the manifold: downhill at a saddle too, and no zigzag.
+    values, vectors = jnp.linalg.eigh(curvature.along)
+    direction = vectors @ ((vectors.T @ slope) / jnp.maximum(jnp.abs(values), 1e-4))
+    before, expected = jnp.sum((target - x) ** 2), 1e-4 * (slope @ direction)
 
-    def init(self) -> _Retraction:
-        one = jnp.ones((), self.x.dtype)
-        return _Retraction(one, jnp.array(MAX_RETRACTIONS), self.x + self.direction, self.here, jnp.array(False))
-
-    def unfinished(self, carry: _Retraction) -> Flag:
-        return ~carry.taken & (carry.length > SHORTEST_STEP)
-
-    def step(self, carry: _Retraction) -> _Retraction:
-        x, x1, target, here = self.x, carry.x, self.problem.target, self.here
-        there = point(self.problem, x1, self.tolerance)
+    def step(carry: _Retraction) -> _Retraction:
+        there = point(problem, carry.x, tolerance)
         feasible = there.sound & (there.infeasible <= jnp.where(carry.left > 0, 1, ON_MANIFOLD))
-        before, after = jnp.sum((target - x) ** 2), jnp.sum((target - x1) ** 2)
-        falls = after < before - carry.length * self.expected
+        after = jnp.sum((target - carry.x) ** 2)
+        falls = after < before - carry.length * expected
         # Near the solution the distance falls by less than rounding; from a start off the manifold it may rise.
         closer = (there.error <= 0.5 * here.error) & (after <= (1 + 1e-6) * before)
         taken = feasible & (falls | closer | (here.infeasible > ON_MANIFOLD))
         back = there.sound & ~feasible & (carry.left > 0)
         shorter = 0.5 * carry.length
-        x2 = jnp.where(back, x1 - there.space.min_norm(there.g), x + shorter * self.direction)
-        return _Retraction(
-            jnp.where(back | taken, carry.length, shorter),
-            jnp.where(back, carry.left - 1, MAX_RETRACTIONS),
-            jnp.where(taken, x1, x2),
-            there,
-            taken,
-        )
+        next_x = jnp.where(back, carry.x - there.space.min_norm(there.g), x + shorter * direction)
+        length = jnp.where(back | taken, carry.length, shorter)
+        left = jnp.where(back, carry.left - 1, MAX_RETRACTIONS)
+        return _Retraction(length, left, jnp.where(taken, carry.x, next_x), there, taken)
+
+    one, left, no = jnp.ones((), x.dtype), jnp.array(MAX_RETRACTIONS), jnp.array(False)
+    first = _Retraction(one, left, x + direction, here, no)
+    last = iterate(first, step, lambda carry: ~carry.taken & (carry.length > SHORTEST_STEP))
+    return jnp.where(last.taken, last.x, x), tree_where(last.taken, last.there, here), last.taken

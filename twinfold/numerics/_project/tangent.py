@@ -7,28 +7,28 @@ Use it where steps are small and every microsecond counts. One step leaves a vio
 predictor's; the frozen iteration removes it, along normals that are those of x~ rather than of the nearest point.
 """
 
-from collections.abc import Sequence
+import dataclasses
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import ArrayLike
 
-from twinfold._core import RESULTS, Frozen, finite_jvp, stop_gradient_tree
+from twinfold._core import RESULTS, finite_jvp, stop_gradient_tree
 from twinfold.numerics._constraint import residual_and_jacobian
 from twinfold.numerics._implicit_derivative import implicit_solve
-from twinfold.numerics._iterate import AbstractIteration, iterate, iterate_exactly
-from twinfold.numerics._linalg.dense import SMALL, RowSpace, apply, factorise, solve_general
+from twinfold.numerics._iterate import iterate, iterate_exactly
+from twinfold.numerics._linalg.dense import SMALL, apply, factorise, solve_general
 from twinfold.numerics._project.base import (
     AbstractProjection,
     Derivative,
+    Metric,
     ProjectionProblem,
     ProjectionResult,
-    check_derivative,
+    as_metric,
+    check_settings,
     failure_reason,
-    in_metric,
     input_tangents,
-    metric_root,
     result_tangent,
 )
 from twinfold.numerics._project.bounds import has_bounds, linearised, one_active_set, with_bounds
@@ -43,33 +43,30 @@ class Tangent(AbstractProjection):
     Eq. 7), `"implicit"` (exact) or `"loop"`; `metric`, weights of the states (a vector, or a matrix W).
 
     `Bounds` enter by the active set of the linearised problem.
+
+    **Example:**
+
+    ```python
+    energy = tw.Conserved(lambda x: 0.5 * x @ x)
+    twin = tw.Twin(lambda x: jnp.stack([x[1], -x[0]]), constraint=energy, projection=tw.Tangent())
+    twin.simulate([1.0, 0.0], jnp.linspace(0, 10, 51)).trajectory.relative_violation.max()
+    ```
     """
 
-    max_steps: int = eqx.field(static=True)
-    derivative: Derivative = eqx.field(static=True)
-    root: Frozen | None
+    max_steps: int = eqx.field(static=True, default=1, kw_only=True)
+    derivative: Derivative = eqx.field(static=True, default="tangent", kw_only=True)
+    metric: Metric | None = eqx.field(converter=as_metric, default=None, kw_only=True)
 
-    def __init__(
-        self,
-        *,
-        max_steps: int = 1,
-        derivative: Derivative = "tangent",
-        metric: ArrayLike | Sequence | None = None,
-    ):
-        check_derivative(derivative)
-        if max_steps < 1:
-            raise ValueError(f"Tangent(max_steps={max_steps}): at least one step is needed.")
-        self.max_steps = max_steps
-        self.derivative = derivative
-        self.root = metric_root(metric)
+    holds_bounds: ClassVar[bool] = True
+
+    def __check_init__(self):
+        check_settings(self)
 
     def nearest(self, problem: ProjectionProblem) -> ProjectionResult:
-        return in_metric(self._nearest, self.root, problem, bounds=True)
-
-    def _nearest(self, problem: ProjectionProblem) -> ProjectionResult:
         if has_bounds(problem):
-            out = self._nearest(one_active_set(problem))
+            out = self.nearest(one_active_set(problem))
             return with_bounds(problem, out, self._holds(problem, out.x))
+        problem = dataclasses.replace(problem, anchor=None)  # no second start
         # A single step is an explicit formula: differentiating it is exact, there is nothing implicit about it.
         if self.derivative == "loop" or (self.derivative == "implicit" and self.max_steps == 1):
             return finite_jvp((problem,), fn=self.solve)
@@ -85,7 +82,7 @@ class Tangent(AbstractProjection):
         return jnp.all(outside <= _enough(problem.level, scale))
 
     def solve(self, problem: ProjectionProblem) -> ProjectionResult:
-        """The projection without a derivative rule of its own."""
+        """The projection without a derivative rule."""
         target = problem.target
         g, jacobian = residual_and_jacobian(problem.constraint, problem.t, target, problem.p, problem.level)
         finite = jnp.all(jnp.isfinite(g)) & jnp.all(jnp.isfinite(jacobian))
@@ -93,9 +90,16 @@ class Tangent(AbstractProjection):
         size = jnp.linalg.norm(jacobian, axis=1) * jnp.linalg.norm(target)
         enough = _enough(problem.level, size)
 
-        iteration = FrozenSteps(problem, space, jnp.where(finite, g, 0), enough, self.max_steps)
-        exactly = self.derivative == "loop" or self.max_steps == 1
-        x, left, steps = iterate_exactly(iteration, self.max_steps - 1) if exactly else iterate(iteration)
+        def step(carry: tuple[State, ConstraintVector, Count]) -> tuple[State, ConstraintVector, Count]:
+            x, g, steps = carry
+            x = x - space.min_norm(g)
+            return x, problem.residual(x), steps + 1
+
+        first = step((target, jnp.where(finite, g, 0), jnp.array(0)))
+        if self.derivative == "loop" or self.max_steps == 1:
+            x, left, steps = iterate_exactly(first, step, self.max_steps - 1)
+        else:
+            x, left, steps = iterate(first, step, lambda c: jnp.any(jnp.abs(c[1]) > enough) & (c[2] < self.max_steps))
         solved = finite & jnp.all(jnp.isfinite(x)) & jnp.all(jnp.isfinite(left))
         if self.max_steps > 1:
             solved = solved & jnp.all(jnp.abs(left) <= enough)
@@ -137,8 +141,7 @@ class Tangent(AbstractProjection):
         _, turned = eqx.filter_jvp(lambda problem: finite_jvp((problem,), fn=correction), (problem,), (tangent,))
         _, first = residual_and_jacobian(problem.constraint, problem.t, problem.target, problem.p, problem.level)
         moved = target if turned is None else target - turned
-        # A failed projection keeps its target, whatever is computed here; it only has to be finite. So it has where g
-        # cannot be differentiated: the iteration has not looked at its derivative at x.
+        # The derivative of a failed projection is not used but has to be finite, also where that of g at x is not.
         failed = (solution.result != RESULTS.successful) | ~jnp.all(jnp.isfinite(jacobian))
         jacobian, first = (jnp.where(failed, 0, matrix) for matrix in (jacobian, first))
         # Constraints that depend on others are met with them: their multipliers may stay as they are.
@@ -146,28 +149,6 @@ class Tangent(AbstractProjection):
         matrix = jnp.where(kept[:, None] & kept, jacobian @ first.T, jnp.eye(multiplier.shape[0], dtype=x.dtype))
         mu = solve_general(matrix, jnp.where(kept, jacobian @ moved + change, 0))
         return result_tangent(solution, tangent, moved - first.T @ mu, mu)
-
-
-class FrozenSteps(AbstractIteration):
-    """x <- x - G~'(G~G~')^-1 (g(x) - level), the first step always; carries (x, g - level, steps)."""
-
-    problem: ProjectionProblem
-    space: RowSpace
-    g: ConstraintVector
-    enough: ConstraintVector
-    max_steps: int = eqx.field(static=True)
-
-    def init(self) -> tuple[State, ConstraintVector, Count]:
-        return self.step((self.problem.target, self.g, jnp.array(0)))
-
-    def unfinished(self, carry: tuple[State, ConstraintVector, Count]) -> Flag:
-        _, g, steps = carry
-        return jnp.any(jnp.abs(g) > self.enough) & (steps < self.max_steps)
-
-    def step(self, carry: tuple[State, ConstraintVector, Count]) -> tuple[State, ConstraintVector, Count]:
-        x, g, steps = carry
-        x = x - self.space.min_norm(g)
-        return x, self.problem.residual(x), steps + 1
 
 
 def _enough(level: ConstraintVector, size: ConstraintVector) -> ConstraintVector:

@@ -1,1 +1,1 @@
-"""The electrochemical cell of the paper's Case Study 1: parameters, equations, and the twin made of them."""
+"""The electrochemical battery cell of the paper's Case Study 1: parameters, equations, and the twin built from them."""

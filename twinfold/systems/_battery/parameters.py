@@ -1,7 +1,7 @@
-"""The two published parameter sets of the electrochemical battery model; do not mix them.
+"""The two published parameter sets of the electrochemical battery model. Do not mix them.
 
-`"paper"`: Daigle & Kulkarni (2013), tables 1 and 2, which the paper prints as NASA's. `"progpy"`: those of NASA's
-ProgPy. Charges in coulomb, concentrations in C/m3, so that D is in s/m3; temperatures are an input.
+`"paper"`: Daigle & Kulkarni (2013), tables 1 and 2, printed in the paper as NASA's. `"progpy"`: NASA's ProgPy. Charges
+are in coulomb and concentrations in C/m3, so that D is in s/m3; the temperature is an input.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from twinfold.io import unknown_name
 
 GAS = 8.314  # J/mol/K
 FARADAY = 96487.0  # C/mol
-KELVIN = 273.15  # of 0 degrees Celsius
+KELVIN = 273.15  # at 0 degrees Celsius
 
 _COMMON = {
     "D": 7e6,  # s/m3, diffusion between bulk and surface
@@ -18,15 +18,15 @@ _COMMON = {
     "U0_p": 4.03,  # V, reference potentials
     "U0_n": 0.01,
     "A_n": [86.19],  # J/mol, Redlich-Kister coefficients
-    "x_n": 0.6,  # filling of the negative electrode at full charge; x_p = 1 - x_n, empty is x_n = 0
-    "offset": 0.0,  # added to the filling that a run is taken to start with
+    "x_n": 0.6,  # mole fraction of the negative electrode at full charge; x_p = 1 - x_n, empty is x_n = 0
+    "offset": 0.0,  # added to the mole fraction at the start of a run
 }
 SETS: dict[str, dict[str, Any]] = {
     "paper": _COMMON
     | {
         "q_max": 1.32e4,  # C, mobile charge
         "R_o": 0.085,  # ohm
-        "tau_o": 10.0,  # s, of the filtered voltage drops
+        "tau_o": 10.0,  # s, time constants of the voltage drops
         "tau_p": 90.0,
         "tau_n": 90.0,
         "S_p": 2e-4,  # m2, surface areas
@@ -82,7 +82,7 @@ SETS: dict[str, dict[str, Any]] = {
 
 
 def published(name: str) -> dict[str, Any]:
-    """A copy of a published set; a `ValueError` that lists them for another name."""
+    """A copy of a published set, or a `ValueError` that lists the sets."""
     if name not in SETS:
         raise ValueError(f"there is no battery parameter set {unknown_name(name, SETS)}")
     return dict(SETS[name])

@@ -1,7 +1,7 @@
-"""A DC motor whose friction is unknown and of which only the current is measured: the speed is a hidden state.
+"""A DC motor with unknown friction. Only its current is measured: the speed is a hidden state.
 
-Change this file to your own system. `twin()` is all that twinfold calls; it may import installed packages only.
-A function takes what it names of t (time), x (state), w (inputs), p (parameters) and leaves out the rest.
+Replace this system by your own. twinfold calls `twin()` only; this file may import installed packages only.
+A function names the arguments it needs, in any order: t (time), x (state), w (inputs), p (parameters).
 """
 
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ INDUCTANCE, TORQUE, INERTIA = 5e-3, 0.05, 5e-5  # [H], [N m/A], [kg m^2]
 
 
 def physics(t, x, w, p):
-    """The physics you trust: the winding, and the torque of the current; friction is left out."""
+    """The known physics: the winding, and the torque of the current; friction is missing."""
     current, speed = x[0], x[1]
     return jnp.stack(
         [
@@ -26,19 +26,19 @@ def physics(t, x, w, p):
 
 
 def measured(x):
-    """What is measured: the current."""
+    """The measured output: the current."""
     return x[:1]
 
 
 def at_rest(y):
-    """The state at the start of a run, from the first measurement: the motor stands still."""
+    """The initial state, from the first measurement: the motor stands still."""
     return jnp.concatenate([y, jnp.zeros(1)])
 
 
 def twin() -> tw.Twin:
     """The twin, before it is fitted."""
-    # What you do not know: friction, a deceleration that depends on the speed. The scaling says what is a typical
-    # speed, and a typical deceleration: here the speed is not measured, so the data cannot say it.
+    # The unknown physics: friction, a deceleration that depends on the speed. The scaling gives a typical speed and a
+    # typical deceleration; the data cannot, because the speed is not measured.
     scaling = tw.Scaling(center=jnp.zeros(1), spread=jnp.full(1, 100.0), output=jnp.full(1, 300.0))
     friction = tw.MLP(states=[1], adds_to=[1], width=12, depth=1, zero_last=True, scaling=scaling)
     return tw.Twin(
@@ -47,6 +47,6 @@ def twin() -> tw.Twin:
         observe=measured,
         initial=at_rest,
         integrator=tw.RK4(),
-        # Where something has to hold (a conserved energy, a linkage that closes), say so here:
+        # For a system with invariants (a conserved energy, a closed linkage):
         # constraint=tw.Constraint(lambda x: ...), projection=tw.Newton(),
     )

@@ -1,0 +1,56 @@
+"""Results that belong to no job: computed once, stored as JSON in `analysis/`, and reused under the same settings."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from twinfold import __version__
+from twinfold.io import write_text
+from twinfold_studies.bench.store import Store
+
+OUT_OF_TIME = "out of time; the same command with --resume continues"
+
+
+@dataclasses.dataclass
+class Skipped(Exception):
+    """A result is missing, because its computation failed or the time limit was reached."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.reason}"
+
+
+def cached(store: Store, name: str, settings: Any, compute: Callable[[], Any]) -> Any:
+    """The stored result for this name and these settings, or else that of `compute()`, which is then stored.
+
+    **Raises:** `Skipped` if the computation fails or would start after the time limit; see `record_skips`.
+    """
+    key = hashlib.sha256(json.dumps([settings, __version__], sort_keys=True, default=str).encode()).hexdigest()[:8]
+    path = store.folder / "analysis" / f"{name}-{key}.json"
+    if path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))
+    if store.deadline is not None and time.monotonic() > store.deadline:
+        raise Skipped(name, OUT_OF_TIME)
+    try:
+        result = compute()
+    except Exception as error:
+        reason = str(error).splitlines()
+        raise Skipped(name, f"{type(error).__name__}: {reason[0] if reason else ''}") from error
+    # Not `write_json`: it replaces non-finite numbers by null, and they have to come back as they were.
+    write_text(path, json.dumps(result) + "\n")
+    return result
+
+
+@contextlib.contextmanager
+def record_skips(store: Store) -> Iterator[None]:
+    """Leave the block at the first result that is `Skipped`, and record it for the report."""
+    try:
+        yield
+    except Skipped as error:
+        store.skipped.append((error.name, error.reason))

@@ -1,0 +1,66 @@
+"""The run of an experiment: the folder it claims, the jobs it computes, the files it writes."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twinfold.io import RunFolder, write_json_lines
+from twinfold_studies.bench.cache import OUT_OF_TIME, record_skips
+from twinfold_studies.bench.experiment import Experiment, Findings, Options
+from twinfold_studies.bench.protocols import PARAMETERS, PROTOCOLS, QUICK, describe_stages
+from twinfold_studies.bench.queue import QueueReport, Request, run_queue
+from twinfold_studies.bench.report import write_report
+from twinfold_studies.bench.store import Store
+from twinfold_studies.bench.tables import metric_lines
+
+
+def run_settings(options: Options) -> dict[str, Any]:
+    """Everything that determines the numbers of a run, as stored in `config.json`."""
+    chosen = QUICK if options.quick else PROTOCOLS
+    stages = {name: describe_stages(each) for name, each in chosen.items() if name in (options.protocols or chosen)}
+    # The place of the measurements does not matter.
+    settings = {name: value for name, value in dataclasses.asdict(options).items() if name != "data"}
+    return settings | {"parameters": PARAMETERS, "stages": stages}
+
+
+def run_experiment(
+    experiment: Experiment,
+    options: Options,
+    out: Path,
+    *,
+    command: str,
+    resume: bool,
+    workers: int,
+    seconds: float | None,
+    log: Callable[[str], None],
+    show: bool = True,
+) -> tuple[Path, QueueReport]:
+    """Compute missing results, then write tables, figures and report.html to `out/NAME/`."""
+    options = experiment.with_defaults(options)
+    folder = out / experiment.name
+    claim = RunFolder(folder, packages=("twinfold",)).claim
+    claim(run_settings(options), command=command, force=None, resume=resume)
+    requests = experiment.requests(options)
+    deadline = None if seconds is None else time.monotonic() + seconds
+    report = run_queue(requests, out, workers=workers, seconds=seconds, log=log, show=show)
+    store = Store(out, deadline)
+    findings = Findings([], [])
+    with record_skips(store):  # results without which there are no findings; the experiment handles all others
+        findings = experiment.analyse(store, options, log)
+    missing = [each for each in requests if store.result(each.job, each.seeds) is None]
+    failures = [(each.job.key, store.failure(each.job) or _progress(each, store)) for each in missing] + store.skipped
+    report.interrupted = report.interrupted or any(reason == OUT_OF_TIME for _, reason in store.skipped)
+    report.failed |= {name: reason for name, reason in store.skipped if reason != OUT_OF_TIME}
+    lines = metric_lines((each.job for each in requests), store, max((each.seeds for each in requests), default=1))
+    write_json_lines(folder / "metrics.jsonl.gz", lines)
+    write_report(experiment, findings, folder, failures)
+    return folder / "report.html", report
+
+
+def _progress(request: Request, store: Store) -> str:
+    """How much of a request is computed."""
+    result = store.result(request.job, request.seeds, allow_fewer=True)
+    done = "not computed yet" if result is None else f"{len(result.seeds)} of {request.seeds} seeds computed"
+    return f"{done}; the same command with --resume continues"

@@ -1,0 +1,341 @@
+"""The commands of a workspace, from a new project to a monitored plant: options in, one call, a table or a path out."""
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from twinfold.cli import _common as common
+from twinfold.cli._common import CHECK_FAILED, PANEL, Folder, Overrides, RunFolder, RunParameters, Trust, report_errors
+
+app = typer.Typer()
+TARGETS = ("c", "fmu", "onnx", "stablehlo")
+
+
+def _complete_template(incomplete: str) -> list[str]:
+    from twinfold.workspace._samples import SAMPLES
+
+    return [name for name in SAMPLES if name.startswith(incomplete)]
+
+
+@app.command(rich_help_panel=PANEL)
+def new(
+    name: Annotated[Path, typer.Argument(help="Folder of the project; it must be new or empty.")],
+    template: Annotated[
+        str, typer.Option(help="pendulum, motor or tank.", autocompletion=_complete_template)
+    ] = "pendulum",
+) -> None:
+    """Create a small project: system.py, twinfold.toml, and sample measurements, ready to run.
+
+    \b
+    Examples:
+      twinfold new swing                     a pendulum: constraint, input, hidden velocities
+      twinfold new drive --template motor    a DC motor of which only the current is measured
+      twinfold new plant --template tank     two tanks, both levels measured, some values missing
+    """
+    with report_errors():
+        from twinfold.workspace import new_project
+
+        for path in new_project(name, template):
+            typer.echo(str(path))
+        typer.echo(f"\nNext: cd {name}; twinfold check; twinfold fit")
+
+
+@app.command(rich_help_panel=PANEL)
+def check(
+    folder: Folder = Path(),
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the figures; default: check/ in the project.")] = None,
+    plots: Annotated[bool, typer.Option(help="Draw inputs, outputs and findings.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Check system and data before training: does the physics run, do the data agree, what can they identify?
+
+    \b
+    Examples:
+      twinfold check
+      twinfold check --no-plots --json > findings.json
+      twinfold check --set 'data.files=["new.csv"]'
+
+    The exit code is 1 if there is a problem that prevents a fit.
+    """
+    with report_errors():
+        from twinfold.check import examine
+        from twinfold.plot import save
+
+        workspace = common.open_in_x64(folder, overrides)
+        system, data = workspace.load_system(), workspace.load_data()
+        units = system.units | ({"t": system.units["time"]} if "time" in system.units else {})
+        examination = examine(system.twin, data, states=system.states, units=units, plots=plots)
+        if as_json:
+            typer.echo(json.dumps(examination.as_dict(), indent=2))
+        else:
+            examination.show(common.console())
+        place = workspace.folder / "check" if out is None else out
+        for name, figure in examination.figures.items():
+            place.mkdir(parents=True, exist_ok=True)
+            file = re.sub(r"[^\w.-]+", "_", name)  # the figure of a run has its name, which may contain any character
+            save(figure, place / f"{file}.png")
+        if examination.figures and not as_json:
+            typer.echo(f"Figures: {place}")
+        raise typer.Exit(CHECK_FAILED if examination.worst == "problem" else 0)
+
+
+@app.command(rich_help_panel=PANEL)
+def fit(
+    folder: Folder = Path(),
+    overrides: Overrides = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: run.folder.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Start over in a folder that holds another run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Fit the twin of system.py to the data, compare it with its baselines, and store both in a run folder.
+
+    The same command resumes a fit that was interrupted or killed.
+
+    \b
+    Examples:
+      twinfold fit
+      twinfold fit --set fit.seeds=5 --set fit.lm_steps=150 --out runs/more
+      twinfold fit --set run.track=tensorboard --force
+    """
+    with report_errors():
+        from twinfold.workspace import fit_workspace
+        from twinfold.workspace._display import print_metrics
+
+        workspace = common.open_in_x64(folder, overrides, out)
+        outcome = fit_workspace(workspace, force=force, progress=not quiet, log=typer.echo)
+        for seed, reason in (outcome.failures or {}).items():
+            typer.echo(f"Seed {seed} {reason}.")
+        if outcome.interrupted:
+            typer.echo(f"Interrupted. The same command resumes the fit ({outcome.folder}).", err=True)
+            raise typer.Exit(common.INTERRUPTED)
+        if outcome.finished_before:
+            typer.echo(f"{outcome.folder} already holds this fit; --force starts over.")
+        print_metrics(outcome.metrics, common.console())
+        typer.echo(f"Model: {outcome.folder / 'model.twin'}")
+
+
+@app.command(rich_help_panel=PANEL)
+def evaluate(
+    folder: Folder = Path(),
+    overrides: Overrides = None,
+    run_folder: RunFolder = None,
+    out: Annotated[Path | None, typer.Option(help="Write the metrics to this JSON file.")] = None,
+    trust: Trust = False,
+) -> None:
+    """Compare the errors of the fitted twin with those of its baselines: constant, pure physics, fitted physics.
+
+    \b
+    Examples:
+      twinfold evaluate
+      twinfold evaluate --set 'data.files=["next-week/*.csv"]' --out next-week.json
+
+    For the data of the fit, the metrics are also written to metrics.json in the run folder.
+    """
+    with report_errors():
+        from twinfold.io import json_safe, write_json
+        from twinfold.workspace._baselines import evaluate_with_baselines
+        from twinfold.workspace._display import print_metrics
+        from twinfold.workspace._files import METRICS
+
+        workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
+        split = workspace.load_split()
+        metrics = json_safe(evaluate_with_baselines(fitted.twin, split, fitted.physics))
+        if split.train.fingerprint() == fitted.info.data_fingerprint:
+            write_json(workspace.run_folder / METRICS, metrics)
+        else:
+            typer.echo("These are not the data of the fit: train, valid and test are parts of the new data.")
+        print_metrics(metrics, common.console())
+        if out is not None:
+            write_json(out, metrics)
+
+
+def _complete_target(incomplete: str) -> list[str]:
+    return [name for name in TARGETS if name.startswith(incomplete)]
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"--x0 {text}: give numbers separated by commas, one for each state.") from None
+
+
+@app.command(rich_help_panel=PANEL)
+def simulate(
+    inputs: Annotated[list[str], typer.Argument(help="CSV, Parquet or .mat files with times and inputs.")],
+    folder: Folder = Path(),
+    overrides: Overrides = None,
+    run_folder: RunFolder = None,
+    x0: Annotated[str | None, typer.Option(help="The initial state, values separated by commas.")] = None,
+    run: RunParameters = None,
+    out: Annotated[Path, typer.Option(help="Table to write, .csv or .parquet.")] = Path("simulation.csv"),
+    plot: Annotated[Path | None, typer.Option(help="Figure of the first run; default: beside the table.")] = None,
+    no_plot: Annotated[bool, typer.Option("--no-plot", help="Write the table only.")] = False,
+    trust: Trust = False,
+) -> None:
+    """Predict under new inputs: read a table of inputs, write a table of outputs and states and a figure.
+
+    The initial state of a run is --x0, or columns named like the states, or derived from the outputs in its first row.
+
+    \b
+    Examples:
+      twinfold simulate tomorrow.csv --x0 1.2,0,0,0
+      twinfold simulate data/sample.csv --out predicted.parquet --plot predicted.png
+    """
+    with report_errors():
+        from twinfold.plot import save
+        from twinfold.workspace import _simulate as simulation
+
+        initial = _numbers(x0)
+        if out.suffix not in (".csv", *simulation.PARQUET):
+            raise typer.BadParameter(f"--out {out}: the name must end in .csv or .parquet.")
+        workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
+        runs = simulation.simulate_workspace(workspace, fitted, inputs, x0=initial, run=run)
+        simulation.write_rows(out, simulation.simulation_rows(runs, workspace, fitted))
+        typer.echo(f"{sum(each.samples for each in runs)} rows, {len(runs)} runs: {out}")
+        if not no_plot:
+            figure = out.with_suffix(".png") if plot is None else plot
+            save(simulation.plot_simulation(runs[0], fitted), figure)
+            typer.echo(f"Figure: {figure}")
+        notes = [note for each in runs for note in each.notes]
+        if notes:
+            more = f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""
+            typer.echo(f"Note: {notes[0]}{more}", err=True)
+        raise typer.Exit(CHECK_FAILED if any(each.failed for each in runs) else 0)
+
+
+@app.command(rich_help_panel=PANEL)
+def report(
+    folder: Folder = Path(),
+    overrides: Overrides = None,
+    run_folder: RunFolder = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report; default: report/ in the run folder.")] = None,
+    seeds: Annotated[bool, typer.Option(help="Show the spread over all seeds.")] = True,
+    trust: Trust = False,
+) -> None:
+    """Write a report on the fitted twin that opens offline in a browser.
+
+    \b
+    Examples:
+      twinfold report
+      twinfold report --out for-the-meeting
+    """
+    with report_errors():
+        from twinfold.workspace._report import report_workspace
+
+        workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
+        page = report_workspace(workspace, fitted, folder=out, seeds=seeds, command=common.typed_command())
+        typer.echo(f"Report: {page}")
+
+
+@app.command(rich_help_panel=PANEL)
+def export(
+    to: Annotated[
+        list[str], typer.Option(help="c, fmu, onnx or stablehlo; can be repeated.", autocompletion=_complete_target)
+    ],
+    folder: Folder = Path(),
+    overrides: Overrides = None,
+    run_folder: RunFolder = None,
+    run: RunParameters = None,
+    out: Annotated[Path | None, typer.Option(help="Folder; default: export/ in the run folder.")] = None,
+    trust: Trust = False,
+) -> None:
+    """Export one step of the fitted twin, and compare the export with the twin.
+
+    \b
+    Examples:
+      twinfold export --to fmu
+      twinfold export --to c --to onnx --out firmware --set export.dt=0.01 --set export.name=plant
+
+    The exit code is 1 if the comparison failed, or an export could not be written.
+    """
+    with report_errors():
+        from twinfold.workspace._export import export_workspace
+
+        workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
+        failed = False
+        for each in export_workspace(workspace, fitted, to, folder=out, run=run):
+            for line in each.messages:
+                typer.echo(line)
+            for path in each.files:
+                typer.echo(f"  {path}")
+            compared = (each.largest_difference, each.free_running_difference) != (None, None)
+            failed = failed or not each.files or (compared and not each.checked)
+        raise typer.Exit(CHECK_FAILED if failed else 0)
+
+
+@app.command(rich_help_panel=PANEL)
+def info(
+    model: Annotated[Path | None, typer.Argument(help="A model file; default: that of the run folder.")] = None,
+    folder: Folder = Path(),
+    overrides: Overrides = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Show what a model file contains. Nothing in it is executed, and system.py is not read.
+
+    \b
+    Examples:
+      twinfold info
+      twinfold info runs/first/model.twin --json
+    """
+    with report_errors():
+        from twinfold.io import read_info
+        from twinfold.workspace import open_workspace
+        from twinfold.workspace._display import print_info
+        from twinfold.workspace._files import MODEL
+
+        path = open_workspace(folder, overrides or []).run_folder / MODEL if model is None else model
+        found = read_info(path)
+        if as_json:
+            typer.echo(found.model_dump_json(indent=2))
+        else:
+            print_info(path, found, common.console())
+
+
+@app.command(rich_help_panel=PANEL)
+def monitor(
+    new: Annotated[list[str], typer.Argument(help="Files of new measurements, with the columns of the data.")],
+    folder: Folder = Path(),
+    overrides: Overrides = None,
+    run_folder: RunFolder = None,
+    healthy: Annotated[
+        list[str] | None, typer.Option(help="Files of the healthy plant; default: the data of the fit.")
+    ] = None,
+    window: Annotated[int | None, typer.Option(min=2, help="Samples per window.")] = None,
+    rate: Annotated[
+        float, typer.Option("--false-alarm-rate", min=1e-6, max=0.5, help="False alarms per window.")
+    ] = 0.01,
+    old_rate: Annotated[str | None, common.renamed("--rate", "--false-alarm-rate")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of table, figure and state; default: monitor/ in the run folder.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue with the rows added since the last call.")] = False,
+    trust: Trust = False,
+) -> None:
+    """Monitor a plant with its twin: has the difference between the two changed since the plant was healthy?
+
+    \b
+    Examples:
+      twinfold monitor today.csv
+      twinfold monitor today.csv --healthy january.csv --window 50 --false-alarm-rate 0.001
+      twinfold monitor today.csv --resume
+
+    The exit code is 1 if a change was detected.
+    """
+    with report_errors():
+        from twinfold.workspace._monitor import monitor_workspace
+
+        workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
+        place = workspace.run_folder / "monitor" if out is None else out
+        verdict = monitor_workspace(
+            workspace, fitted, new, healthy=healthy, folder=place, resume=resume, window=window, false_alarm_rate=rate
+        )
+        typer.echo(verdict.message)
+        typer.echo(f"Table, figure and state: {place}")
+        raise typer.Exit(CHECK_FAILED if verdict.status == "changed" else 0)

@@ -1,0 +1,93 @@
+"""Everything that a report states about a twin, computed once before anything is written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twinfold.data import Dataset
+from twinfold.model import Twin
+from twinfold.report._estimates import ParameterEstimate, estimate_parameters
+from twinfold.report._learned_parts import LearnedPart, Samples, describe_parts, sample_states
+from twinfold.report._predictions import SplitPredictions, predict_splits
+from twinfold.report._responses import Response, response
+from twinfold.train import Fit
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """`splits` are the predicted runs, `omitted` counts those of each split that the page does not show.
+
+    `extrapolation` is the share of samples outside the range of the training data, by split and input of a learned
+    part. `problems` are sentences about what could not be computed.
+    """
+
+    twin: Twin
+    fit: Fit | None
+    train: Dataset
+    states: Sequence[str]
+    parts: Sequence[LearnedPart]
+    responses: Sequence[Response]
+    estimates: Sequence[ParameterEstimate]
+    metrics: Mapping[str, Any]
+    splits: Mapping[str, SplitPredictions]
+    omitted: Mapping[str, int]
+    extrapolation: Mapping[str, Mapping[str, float]]
+    problems: Sequence[str]
+
+
+def analyse(
+    twin: Twin,
+    fit: Fit | None,
+    data: Mapping[str, Dataset],
+    metrics: Mapping[str, Any],
+    config: Mapping[str, Any],
+    states: Sequence[str] | None,
+) -> Analysis:
+    """Predict the runs, evaluate the learned parts and estimate standard errors; `data` by split, with "train"."""
+    train = data["train"]
+    samples = sample_states(twin, train)
+    names = _state_names(train.output_names if states is None and twin.observe is None else states, samples)
+    problems: list[str] = []
+    splits = predict_splits(twin, fit, data, problems)
+    parts = describe_parts(twin, samples, names, train.input_names)
+    extrapolation = {}
+    for split, each in splits.items():
+        if split != "train":
+            others = describe_parts(twin, sample_states(twin, each.data), names, each.data.input_names)
+            extrapolation[split] = _outside_range(parts, others)
+    return Analysis(
+        twin=twin,
+        fit=fit,
+        train=train,
+        states=names,
+        parts=parts,
+        responses=[response(twin, fit, part) for part in parts if part.samples.size],
+        estimates=estimate_parameters(twin, fit, train, config, problems),
+        metrics=metrics,
+        splits=splits,
+        omitted={split: len(data[split]) - len(each.data) for split, each in splits.items()},
+        extrapolation=extrapolation,
+        problems=problems,
+    )
+
+
+def _state_names(states: Sequence[str] | None, samples: Samples) -> list[str]:
+    count = samples.x.shape[1]
+    if states is None:
+        return [f"x{index}" for index in range(count)]
+    if len(states) != count:
+        raise ValueError(f"states: {len(states)} names ({', '.join(states)}) for {count} states; give one for each.")
+    return list(states)
+
+
+def _outside_range(train: Sequence[LearnedPart], other: Sequence[LearnedPart]) -> dict[str, float]:
+    """For each input of a learned part, the share of other samples outside the range of the training samples."""
+    shares: dict[str, float] = {}
+    for known, new in zip(train, other, strict=True):
+        if not known.samples.size or not new.samples.size:
+            continue
+        low, high = known.samples.min(axis=0), known.samples.max(axis=0)
+        outside = ((new.samples < low) | (new.samples > high)).mean(axis=0)
+        for name, share in zip(known.inputs, outside.tolist(), strict=True):
+            shares[name] = max(share, shares.get(name, 0.0))
+    return shares

@@ -8,14 +8,28 @@ from jaxtyping import Array, Bool, Float, Int
 __all__ = ["ConstraintVector", "Count", "Flag", "Jacobian", "Parameters", "Scalar", "Signal", "State", "Times"]
 
 Scalar: TypeAlias = Float[Array, ""] | float
-State: TypeAlias = Float[Array, " n"]
-ConstraintVector: TypeAlias = Float[Array, " m"]
-Jacobian: TypeAlias = Float[Array, "m n"]
-Times: TypeAlias = Float[Array, " T"]
-Flag: TypeAlias = Bool[Array, ""]
-Count: TypeAlias = Int[Array, ""]
+"""One number."""
 
-# Physical parameters by name; a value is an array, or a small tree of arrays.
+State: TypeAlias = Float[Array, " n"]
+"""The state x of n numbers, or its derivative."""
+
+ConstraintVector: TypeAlias = Float[Array, " m"]
+"""One number per constraint: residuals, levels, multipliers."""
+
+Jacobian: TypeAlias = Float[Array, "m n"]
+"""dg/dx of m constraints in n states."""
+
+Times: TypeAlias = Float[Array, " T"]
+"""The times of T samples."""
+
+Flag: TypeAlias = Bool[Array, ""]
+"""True or false, as an array."""
+
+Count: TypeAlias = Int[Array, ""]
+"""An integer, as an array."""
+
 Parameters: TypeAlias = Mapping[str, Any]
-# The input over one step, as a function of time; its value is None when the system has no input.
+"""Physical parameters by name; a value is an array, or a small tree of arrays."""
+
 Signal: TypeAlias = Callable[[Any], Any]
+"""The input over one step, as a function of time; its value is None when the system has no input."""

@@ -14,9 +14,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#E69F00", "#0072B2", "#009E73", "#CC79A7", "#D55E00", "#56B4E9")
+"""The colours of curves, in the order of the models."""
+
 DASHES: tuple[Any, ...] = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (1.2, 1)), "-.", ":")
-INK, GREY, PALE, GRID = "#1f2430", "#7a7f89", "#f2f4f7", "#e3e6eb"
-LOG_FLOOR = 1e-16  # rounding in float64: smaller values are drawn here on a logarithmic axis
+"""The line styles of curves, in the order of the models."""
+
+INK = "#1f2430"
+"""The colour of text and of measured values."""
+
+GREY = "#7a7f89"
+"""The colour of axes and of secondary curves."""
+
+PALE = "#f2f4f7"
+"""The colour of shaded areas."""
+
+LOG_FLOOR = 1e-16
+"""Rounding in float64: smaller values are drawn here on a logarithmic axis."""
+
+GRID = "#e3e6eb"
 STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,

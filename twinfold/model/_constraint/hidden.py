@@ -60,7 +60,7 @@ class WithHiddenConstraints(AbstractConstraint):
             if learned_parts(getattr(self, name)):
                 raise ValueError(
                     f"WithHiddenConstraints({name}=...): it holds a learned part, and the hidden constraint would move "
-                    "while that is trained. Give the known part of the flow alone (for a mechanism `kinematics`, q' = v)."
+                    "while that is trained. Give only the known part of the flow (`kinematics` for mechanisms, q' = v)."
                 )
 
     def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:

@@ -1,10 +1,8 @@
-"""Checks of a twin and its data before any training."""
+"""Checks of a twin and its data before any training.
 
-from twinfold.check._examination import Examination, examine
-from twinfold.check._finding import Finding
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
+"""
 
-__all__ = [
-    "Examination",
-    "Finding",
-    "examine",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

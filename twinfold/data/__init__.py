@@ -2,11 +2,10 @@
 
 Start with `load_dataset` for files and tables, or `Dataset.from_arrays` for arrays. A `Dataset` holds one `Run` per
 recording; `Dataset.batch` and `Dataset.windows` return the padded arrays (`Batch`) from which a loss is computed.
+
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """
 
-from twinfold.data._batch import Batch
-from twinfold.data._dataset import Dataset
-from twinfold.data._load import load_dataset
-from twinfold.data._run import Run
+import lazy_loader
 
-__all__ = ["Batch", "Dataset", "Run", "load_dataset"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

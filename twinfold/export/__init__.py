@@ -2,24 +2,10 @@
 
 Every exporter starts from the same step functions (`_step.py`) and is checked against the same reference
 (`_reference.py`); a new format is an entry in `_formats.py`.
+
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """
 
-from twinfold.export._c.export import export_c
-from twinfold.export._fmu.export import export_fmu
-from twinfold.export._formats import export_twin
-from twinfold.export._onnx import export_onnx
-from twinfold.export._report import ExportReport, NotExportable
-from twinfold.export._spec import ExportSpec
-from twinfold.export._stablehlo import export_stablehlo, load_stablehlo
+import lazy_loader
 
-__all__ = [
-    "ExportReport",
-    "ExportSpec",
-    "NotExportable",
-    "export_c",
-    "export_fmu",
-    "export_onnx",
-    "export_stablehlo",
-    "export_twin",
-    "load_stablehlo",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

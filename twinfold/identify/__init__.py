@@ -1,18 +1,8 @@
-"""Identifiability: standard errors, re-estimated parameters, uncertainty of predictions, guarded residuals."""
+"""Identifiability: standard errors, re-estimated parameters, uncertainty of predictions, guarded residuals.
 
-from twinfold.identify._guard import ExpectedError, GuardedFit, guarded_fit
-from twinfold.identify._posterior import Posterior, posterior
-from twinfold.identify._reestimate import ParameterEstimates, reestimate
-from twinfold.identify._uncertainty import Uncertainty, uncertainty
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
+"""
 
-__all__ = [
-    "ExpectedError",
-    "GuardedFit",
-    "ParameterEstimates",
-    "Posterior",
-    "Uncertainty",
-    "guarded_fit",
-    "posterior",
-    "reestimate",
-    "uncertainty",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,22 +1,8 @@
-"""Files: atomic writes, tables and JSON, run folders, and the metadata of model files."""
+"""Files: atomic writes, tables and JSON, run folders, and the metadata of model files.
 
-from twinfold.io._atomic import atomic_write
-from twinfold.io._model_info import ModelInfo, read_info
-from twinfold.io._names import unknown_name
-from twinfold.io._run_folder import ConfigurationMismatch, RunFolder, versions
-from twinfold.io._writers import json_safe, write_csv, write_json, write_json_lines, write_text
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
+"""
 
-__all__ = [
-    "ConfigurationMismatch",
-    "ModelInfo",
-    "RunFolder",
-    "atomic_write",
-    "json_safe",
-    "read_info",
-    "unknown_name",
-    "versions",
-    "write_csv",
-    "write_json",
-    "write_json_lines",
-    "write_text",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -2,22 +2,10 @@
 
 `evaluate` computes all metrics of a model on a data set; `predict` returns the predictions themselves, and `measure`
 the metrics of predictions. `with_true_field` gives the smallest error that is possible with a twin's integrator.
+
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """
 
-from twinfold.metrics._errors import MAX_DTW_SAMPLES, dtw, relative_error, rmse
-from twinfold.metrics._evaluate import REDUCE_OVER_RUNS, Evaluation, evaluate, measure, with_true_field
-from twinfold.metrics._predict import Predictions, predict
+import lazy_loader
 
-__all__ = [
-    "MAX_DTW_SAMPLES",
-    "REDUCE_OVER_RUNS",
-    "Evaluation",
-    "Predictions",
-    "dtw",
-    "evaluate",
-    "measure",
-    "predict",
-    "relative_error",
-    "rmse",
-    "with_true_field",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,15 +1,8 @@
-"""Condition monitoring: residual features, alarms with a stated false-alarm rate, remaining useful life."""
+"""Condition monitoring: residual features, alarms with a stated false-alarm rate, remaining useful life.
 
-from twinfold.monitor._features import residual_features
-from twinfold.monitor._monitor import Monitor, Record
-from twinfold.monitor._verdict import Verdict
-from twinfold.monitor._watch import Watch, watch
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
+"""
 
-__all__ = [
-    "Monitor",
-    "Record",
-    "Verdict",
-    "Watch",
-    "residual_features",
-    "watch",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

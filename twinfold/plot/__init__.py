@@ -1,22 +1,8 @@
-"""Static figures of predictions and fits, drawn with matplotlib (`pip install 'twinfold[plot]'`)."""
+"""Static figures of predictions and fits, drawn with matplotlib (`pip install 'twinfold[plot]'`).
 
-from twinfold.plot._predictions import errors_over_time, phase_portrait, trajectories, violations_over_time
-from twinfold.plot._style import COLOURS, DASHES, GREY, INK, LOG_FLOOR, PALE, math_label, save, subplots
-from twinfold.plot._training import training_curves
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
+"""
 
-__all__ = [
-    "COLOURS",
-    "DASHES",
-    "GREY",
-    "INK",
-    "LOG_FLOOR",
-    "PALE",
-    "errors_over_time",
-    "math_label",
-    "phase_portrait",
-    "save",
-    "subplots",
-    "training_curves",
-    "trajectories",
-    "violations_over_time",
-]
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -18,11 +18,10 @@
       twin = tw.systems.battery(unknown={"q_max": capacity}, positive=learned)
 
 Fit either twin with `tw.fit(twin, data)`.
+
+The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """
 
-from twinfold.systems._battery.cell import battery
-from twinfold.systems._battery.equations import Interaction, Relations, charged
-from twinfold.systems._system import System
-from twinfold.systems._two_body import two_body
+import lazy_loader
 
-__all__ = ["Interaction", "Relations", "System", "battery", "charged", "two_body"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

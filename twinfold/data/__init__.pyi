@@ -1,0 +1,4 @@
+from ._batch import Batch as Batch
+from ._dataset import Dataset as Dataset
+from ._load import load_dataset as load_dataset
+from ._run import Run as Run

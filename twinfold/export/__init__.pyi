@@ -1,0 +1,9 @@
+from ._c.export import export_c as export_c
+from ._fmu.export import export_fmu as export_fmu
+from ._formats import export_twin as export_twin
+from ._onnx import export_onnx as export_onnx
+from ._report import ExportReport as ExportReport
+from ._report import NotExportable as NotExportable
+from ._spec import ExportSpec as ExportSpec
+from ._stablehlo import export_stablehlo as export_stablehlo
+from ._stablehlo import load_stablehlo as load_stablehlo

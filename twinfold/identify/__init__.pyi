@@ -1,0 +1,9 @@
+from ._guard import ExpectedError as ExpectedError
+from ._guard import GuardedFit as GuardedFit
+from ._guard import guarded_fit as guarded_fit
+from ._posterior import Posterior as Posterior
+from ._posterior import posterior as posterior
+from ._reestimate import ParameterEstimates as ParameterEstimates
+from ._reestimate import reestimate as reestimate
+from ._uncertainty import Uncertainty as Uncertainty
+from ._uncertainty import uncertainty as uncertainty

@@ -1,0 +1,12 @@
+from ._atomic import atomic_write as atomic_write
+from ._model_info import ModelInfo as ModelInfo
+from ._model_info import read_info as read_info
+from ._names import unknown_name as unknown_name
+from ._run_folder import ConfigurationMismatch as ConfigurationMismatch
+from ._run_folder import RunFolder as RunFolder
+from ._run_folder import versions as versions
+from ._writers import json_safe as json_safe
+from ._writers import write_csv as write_csv
+from ._writers import write_json as write_json
+from ._writers import write_json_lines as write_json_lines
+from ._writers import write_text as write_text

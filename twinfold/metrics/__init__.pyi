@@ -1,0 +1,11 @@
+from ._errors import MAX_DTW_SAMPLES as MAX_DTW_SAMPLES
+from ._errors import dtw as dtw
+from ._errors import relative_error as relative_error
+from ._errors import rmse as rmse
+from ._evaluate import REDUCE_OVER_RUNS as REDUCE_OVER_RUNS
+from ._evaluate import Evaluation as Evaluation
+from ._evaluate import evaluate as evaluate
+from ._evaluate import measure as measure
+from ._evaluate import with_true_field as with_true_field
+from ._predict import Predictions as Predictions
+from ._predict import predict as predict

@@ -1,0 +1,14 @@
+from ._predictions import errors_over_time as errors_over_time
+from ._predictions import phase_portrait as phase_portrait
+from ._predictions import trajectories as trajectories
+from ._predictions import violations_over_time as violations_over_time
+from ._style import COLOURS as COLOURS
+from ._style import DASHES as DASHES
+from ._style import GREY as GREY
+from ._style import INK as INK
+from ._style import LOG_FLOOR as LOG_FLOOR
+from ._style import PALE as PALE
+from ._style import math_label as math_label
+from ._style import save as save
+from ._style import subplots as subplots
+from ._training import training_curves as training_curves

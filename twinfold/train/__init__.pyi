@@ -1,0 +1,11 @@
+from ._augmented import AugmentedLagrangian as AugmentedLagrangian
+from ._fit import Fit as Fit
+from ._fit import fit as fit
+from ._gradient import Adam as Adam
+from ._gradient import Gradient as Gradient
+from ._levenberg import LevenbergMarquardt as LevenbergMarquardt
+from ._loss import Loss as Loss
+from ._method import AbstractMethod as AbstractMethod
+from ._prepare import default_methods as default_methods
+from ._prepare import prepare as prepare
+from ._problem import TrainingProblem as TrainingProblem

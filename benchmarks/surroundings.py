@@ -8,7 +8,7 @@ from typing import Any
 
 from twinfold._version import __version__
 
-PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "torch", "torchdiffeq")
+PACKAGES = ("jax", "jaxlib", "equinox", "diffrax", "optax", "optimistix", "torch", "torchdiffeq")
 
 
 def versions() -> dict[str, str | None]:

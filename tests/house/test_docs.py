@@ -1,4 +1,4 @@
-"""The documentation is true: tutorials run, links lead somewhere, names, settings, messages and numbers exist."""
+"""The documentation agrees with the code: blocks run, links resolve, settings, messages and numbers exist."""
 
 import ast
 import re
@@ -63,7 +63,7 @@ def test_the_system_on_the_first_page_is_that_of_the_template():
 
 
 def test_links_lead_somewhere():
-    """Anchors are looked at when the site is built."""
+    """Anchors are checked when the site is built."""
     for page in [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", CODE.sub("", page.read_text())):
             if not target.startswith("http"):
@@ -105,12 +105,12 @@ def test_every_outcome_of_a_step_has_an_entry():
 
 def test_quoted_messages_exist():
     """Every message that is quoted in messages.md is one that the code can give."""
-    said = " ".join(text for path in (ROOT / "twinfold").rglob("*.py") for text in _texts(path))
+    texts = " ".join(text for path in (ROOT / "twinfold").rglob("*.py") for text in _texts(path))
     text = re.sub(r"\s+", " ", CODE.sub("", _page("messages.md")))
     for quote in re.findall(r'"([^"]+)"', text):
         for part in quote.split("..."):
             words = part.strip(" .,")
-            assert words in said, f"nobody says '{words}' ({quote})"
+            assert words in texts, f"no message contains '{words}' ({quote})"
 
 
 def test_numbers_are_those_of_the_results():
@@ -135,7 +135,7 @@ def _page(name: str) -> str:
 
 
 def _texts(path: Path) -> list[str]:
-    """Every text in a file; what is filled in is left out."""
+    """Every string in a file; f-strings without their values."""
     found = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.JoinedStr):

@@ -45,7 +45,7 @@ def project_ours(x: jax.Array, level: jax.Array) -> jax.Array:
     return tw.Newton().project(constraint, jnp.zeros(()), x, {}, level).x
 
 
-def project_optimistix(solver: optx.AbstractRootFinder) -> Callable:
+def project_optimistix(solver: optx.AbstractRootFinder | optx.AbstractLeastSquaresSolver) -> Callable:
     def project(x: jax.Array, level: jax.Array) -> jax.Array:
         def kkt(z: jax.Array, args: tuple) -> jax.Array:
             target, level = args
@@ -78,11 +78,11 @@ def diodes(z: jax.Array, theta: jax.Array, x: jax.Array) -> jax.Array:
 
 
 def root_ours(theta: jax.Array, x: jax.Array) -> jax.Array:
-    implicit = tw.Implicit(lambda z, x, p: diodes(z, p, x), [0.0, 0.0])
-    return implicit.solve(jnp.zeros(()), x, None, theta).z
+    implicit = tw.Implicit(lambda z, x, p: diodes(z, p["r"], x), [0.0, 0.0])
+    return implicit.solve(jnp.zeros(()), x, None, {"r": theta}).z
 
 
-def root_optimistix(solver: optx.AbstractRootFinder) -> Callable:
+def root_optimistix(solver: optx.AbstractRootFinder | optx.AbstractLeastSquaresSolver) -> Callable:
     def root(theta: jax.Array, x: jax.Array) -> jax.Array:
         equations = lambda z, args: diodes(z, *args)  # noqa: E731
         return optx.root_find(equations, solver, jnp.zeros(2), (theta, x), max_steps=500, throw=False).value
@@ -103,9 +103,8 @@ def root_loss(root: Callable) -> Callable:
 
 def contenders() -> dict[str, dict[str, Callable]]:
     """The losses of each problem; the first is ours."""
-    tolerances = {"rtol": TOLERANCE, "atol": TOLERANCE}
-    newton = optx.Newton(**tolerances, linear_solver=lx.LU())
-    dogleg = optx.Dogleg(**tolerances, linear_solver=lx.AutoLinearSolver(well_posed=None))
+    newton = optx.Newton(TOLERANCE, TOLERANCE, linear_solver=lx.LU())
+    dogleg = optx.Dogleg(TOLERANCE, TOLERANCE, linear_solver=lx.AutoLinearSolver(well_posed=None))
     return {
         "projection": {
             "twinfold Newton": projection_loss(project_ours),

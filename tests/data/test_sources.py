@@ -261,6 +261,7 @@ def test_missing_and_invalid_files(tmp_path):
         ("a.mat", b"MATLAB 5.0 MAT-file" + bytes(300), "not a readable MATLAB file|there is no vector"),
         ("a.csv.gz", b"\x1f\x8b\x08 cut short", "not a comma-separated table"),
         ("a.csv", b"t;u;p;q\n0;1;2;3\n", "separated by semicolons"),
+        ("a.csv", b"t;u\n0;1,5\n1;2,5\n", "separated by semicolons"),  # decimal commas: rows longer than the header
         ("b.csv", b"", "empty"),
         ("c.csv", b"t,u,p,q\n", "no rows"),
         ("d.csv", b"t,u,p,q\n0,1,2,3\n0,1,2,3\n", "same time twice"),

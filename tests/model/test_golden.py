@@ -47,9 +47,10 @@ def test_a_loaded_file_can_be_saved_in_the_current_format(tmp_path):
         np.testing.assert_array_equal(again.parameters("r1")[name], value)
 
 
-def test_every_format_has_a_golden_file():
+def test_every_format_and_this_version_have_golden_files():
     formats = set()
     for path in FILES:
         with np.load(path) as arrays:
             formats.add(json.loads(arrays["header"].tobytes())["format"])
-    assert formats >= set(PATH_CHANGES)
+    assert formats == {*PATH_CHANGES, FORMAT}
+    assert GOLDEN / tw.__version__ in {path.parent for path in FILES}, "run python tests/model/golden/write.py"

@@ -398,6 +398,16 @@ def test_the_ways_to_start_it():
     assert "twinfold_user_system" not in sys.modules or sys.modules["twinfold_user_system"].__file__
 
 
+def test_a_report_takes_the_settings_of_the_fit(tmp_path):
+    """`fit --set` changed them; the report is not given the option again."""
+    folder = made(tmp_path / "decay")
+    code, output = call("fit", "-q", "-C", folder, "--set", "fit.lm_steps=3", "--set", "fit.seeds=2")
+    assert code == 0, output
+    code, output = call("report", "-C", folder)
+    assert code == 0, output
+    assert "2 seeds" in (folder / "runs" / "a" / "report" / "index.html").read_text()
+
+
 # Earlier versions
 
 

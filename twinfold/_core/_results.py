@@ -12,7 +12,7 @@ class RESULTS(eqx.Enumeration):
 
     ```python
     trajectory = tw.rollout(tw.Cell(lambda t, x: x**3), 10 * jnp.ones(1), jnp.linspace(0, 1, 11), throw=False)
-    tw.RESULTS[trajectory.result[5]] if trajectory.failed else ""
+    jnp.argmax(trajectory.result == tw.RESULTS.nonfinite)  # the first step that diverged
     ```
     """
 

@@ -20,5 +20,8 @@ def stop_gradient_tree(tree: Any) -> Any:
 
 
 def tree_structure_text(tree: PyTree) -> str:
-    """The structure of a tree as text, reproducible across processes: memory addresses are left out."""
-    return re.sub(r" at 0x[0-9a-f]+", "", eqx.tree_pformat(tree))
+    """The structure of a tree as text, reproducible across processes.
+
+    Memory addresses are left out, and so is whether a decorator wraps a function.
+    """
+    return re.sub(r" at 0x[0-9a-f]+", "", eqx.tree_pformat(tree)).replace("<wrapped function ", "<function ")

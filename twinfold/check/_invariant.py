@@ -82,7 +82,8 @@ def _measure(subject: Subject, row: int, states: list[int]) -> list[MeasuredCons
         return "it depends on no state"
     hidden = [subject.state_names[state] for state in states if state not in subject.output_of_state]
     if hidden:
-        return f"it depends on {join_names(hidden)}, which is not measured"
+        verb = "is" if len(hidden) == 1 else "are"
+        return f"it depends on {join_names(hidden)}, which {verb} not measured"
     batch, outputs = subject.batch, [subject.output_of_state[state] for state in states]
     mask, xs = np.asarray(batch.mask)[..., outputs], np.array(subject.simulated[0].xs)
     xs[..., states] = np.where(mask, np.asarray(batch.y)[..., outputs], xs[..., states])

@@ -305,7 +305,8 @@ def monitor(
     overrides: Overrides = None,
     run_folder: RunFolder = None,
     healthy: Annotated[
-        list[str] | None, typer.Option(help="Files of the healthy plant; default: the data of the fit.")
+        list[str] | None,
+        typer.Option(help="Files of the healthy plant; default: the runs held out from the fit, or else all."),
     ] = None,
     window: Annotated[int | None, typer.Option(min=2, help="Samples per window.")] = None,
     rate: Annotated[

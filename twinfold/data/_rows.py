@@ -25,7 +25,7 @@ def simulate_row(twin: Twin, row: Batch, p: Any = None) -> Simulation:
 
 
 def batch_with_run_indices(twin: Twin, data: Dataset, argument: str = "data") -> Batch:
-    """Whole runs, each with the place of its own parameters in a fitted twin; a `ValueError` for a strange run."""
+    """All runs, each with the index of its own parameters in a fitted twin; a `ValueError` for a run without any."""
     batch = data.batch()
     if twin.runs is None or not twin.has_own_parameters:
         return batch

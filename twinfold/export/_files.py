@@ -1,4 +1,4 @@
-"""The files of an export: their fixed text, from the templates in `_templates`, and writing them."""
+"""The files of an export: their fixed text, from the templates in `templates`, and writing them."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ import jinja2
 from twinfold.io import atomic_write
 
 _ENVIRONMENT = jinja2.Environment(
-    loader=jinja2.PackageLoader("twinfold.export", "_templates"),
+    loader=jinja2.PackageLoader("twinfold.export", "templates"),
     autoescape=lambda name: name is not None and name.endswith(".xml.j2"),
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
@@ -27,7 +27,7 @@ def render(template: str, **values: Any) -> str:
 
 def c_helpers(names: Iterable[str], prefix: str) -> list[str]:
     """The C functions of these names in `helpers.c.in`, in alphabetical order."""
-    text = resources.files("twinfold.export").joinpath("_templates", "helpers.c.in").read_text()
+    text = resources.files("twinfold.export").joinpath("templates", "helpers.c.in").read_text()
     found = {match[1]: block for block in text.strip().split("\n\n") if (match := re.search(r"@(\w+)\(", block))}
     return [found[name].replace("@", prefix) for name in sorted(names)]
 

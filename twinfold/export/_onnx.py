@@ -1,14 +1,16 @@
 """Export to ONNX: models of the step in float32 and float64, checked in onnxruntime."""
 
+import contextlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
@@ -80,10 +82,21 @@ def export_onnx(
     return ExportReport("onnx", files, all(passed), max(differences), None, sum(sizes), messages)
 
 
+@contextlib.contextmanager
+def _contained() -> Iterator[None]:
+    """Suppress the warnings of jax2onnx about itself, and undo its replacement of `jnp.cumsum`, which takes no axis."""
+    cumsum = jnp.cumsum
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        jnp.cumsum = cumsum
+
+
 def _convert(step: Step, name: str) -> bytes:
     """One function of a step as an ONNX model."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # jax2onnx warns about itself when imported and used
+    with _contained():
         from jax2onnx import to_onnx
 
         function = step.functions[name]

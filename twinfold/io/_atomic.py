@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path) -> Iterator[BinaryIO]:
+def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """Open a binary file that replaces `path` once it is complete and on the disk; folders are created.
 
     **Example:**
@@ -16,11 +16,12 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     ```python
     from pathlib import Path
 
-    with tw.io.atomic_write(Path("results/weights.bin")) as file:
+    with tw.io.atomic_write("results/weights.bin") as file:
         file.write(b"1234")
     Path("results/weights.bin").read_bytes()  # b"1234"
     ```
     """
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:

@@ -6,8 +6,8 @@ import io
 import itertools
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,22 +33,20 @@ def json_safe(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: str | os.PathLike, text: str) -> None:
     """Write a text file in UTF-8.
 
     **Example:**
 
     ```python
-    from pathlib import Path
-
-    tw.io.write_text(Path("notes/run.md"), "# First run\\n")
+    tw.io.write_text("notes/run.md", "# First run\\n")
     ```
     """
     with atomic_write(path) as file:
         file.write(text.encode())
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: str | os.PathLike, value: Any) -> None:
     """Write a value as indented JSON; see `json_safe`.
 
     **Example:**
@@ -56,14 +54,14 @@ def write_json(path: Path, value: Any) -> None:
     ```python
     from pathlib import Path
 
-    tw.io.write_json(Path("metrics.json"), {"rmse": np.float64(0.25), "valid_time": np.inf})
+    tw.io.write_json("metrics.json", {"rmse": np.float64(0.25), "valid_time": np.inf})
     Path("metrics.json").read_text()  # {"rmse": 0.25, "valid_time": null}, over four lines
     ```
     """
     write_text(path, json.dumps(json_safe(value), indent=2, allow_nan=False) + "\n")
 
 
-def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+def write_json_lines(path: str | os.PathLike, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write one JSON object per line; see `json_safe`. The file is compressed if its name ends in .gz.
 
     **Example:**
@@ -71,19 +69,25 @@ def write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     ```python
     from pathlib import Path
 
-    tw.io.write_json_lines(Path("history.jsonl"), ({"epoch": i, "loss": 1 / i} for i in (1, 2)))
+    tw.io.write_json_lines("history.jsonl", ({"epoch": i, "loss": 1 / i} for i in (1, 2)))
     Path("history.jsonl").read_text().splitlines()[1]  # {"epoch": 2, "loss": 0.5}
     ```
     """
     with atomic_write(path) as file:
-        lines = gzip.GzipFile(fileobj=file, mode="wb", compresslevel=4, mtime=0) if path.suffix == ".gz" else file
+        lines = (
+            gzip.GzipFile(fileobj=file, mode="wb", compresslevel=4, mtime=0)
+            if os.fspath(path).endswith(".gz")
+            else file
+        )
         for row in rows:
             lines.write((json.dumps(json_safe(row), allow_nan=False) + "\n").encode())
         if lines is not file:
             lines.close()
 
 
-def write_csv(path: Path, rows: Iterable[Mapping[str, Any] | Sequence[Any]], columns: Sequence[str] = ()) -> None:
+def write_csv(
+    path: str | os.PathLike, rows: Iterable[Mapping[str, Any] | Sequence[Any]], columns: Sequence[str] = ()
+) -> None:
     """Write a table with a header; numbers keep all their digits.
 
     **Arguments:** `path`; `rows`, mappings with the same keys, or sequences of values; `columns`, the header: required
@@ -92,10 +96,8 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, Any] | Sequence[Any]], col
     **Example:**
 
     ```python
-    from pathlib import Path
-
-    tw.io.write_csv(Path("errors.csv"), [{"model": "twin", "rmse": 0.1}, {"model": "physics", "rmse": 0.4}])
-    tw.io.write_csv(Path("samples.csv"), zip([0.0, 0.1], [1.0, 0.9]), columns=["t", "x"])
+    tw.io.write_csv("errors.csv", [{"model": "twin", "rmse": 0.1}, {"model": "physics", "rmse": 0.4}])
+    tw.io.write_csv("samples.csv", zip([0.0, 0.1], [1.0, 0.9]), columns=["t", "x"])
     ```
     """
     remaining = iter(rows)

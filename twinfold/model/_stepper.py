@@ -205,8 +205,8 @@ class Stepper:
         elif y is None and not isinstance(self.twin.initial, Unknown):
             return "There is neither x0 nor a measurement to start from: the twin has not started."
         else:
-            seen = jnp.asarray([] if y is None else y, self.dtype)
-            x = jnp.asarray(self.twin.initial_state(now, seen, inputs, self.p, run=self.run), self.dtype)
+            measured = jnp.asarray([] if y is None else y, self.dtype)
+            x = jnp.asarray(self.twin.initial_state(now, measured, inputs, self.p, run=self.run), self.dtype)
         if not bool(jnp.all(jnp.isfinite(x))):
             return "The first sample has missing measurements: the twin has not started."
         level = None if self._level is None else jnp.asarray(self._level)

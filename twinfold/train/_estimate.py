@@ -53,12 +53,12 @@ def shooting_states(twin: Twin, batch: Batch) -> Shooting:
     """First guesses: what was measured there, or else what the untrained twin passes through."""
     if twin.observe is None:
         known = batch.mask[:, 0].all(-1)
-        seen = batch.y[:, 0]
+        measured = batch.y[:, 0]
     else:
-        known, seen = jnp.zeros(batch.size, bool), None
-    guess = _simulated_starts(twin, batch) if not bool(known.all()) else seen
+        known, measured = jnp.zeros(batch.size, bool), None
+    guess = _simulated_starts(twin, batch) if not bool(known.all()) else measured
     assert guess is not None
-    start = guess if seen is None else jnp.where(known[:, None], seen, guess)
+    start = guess if measured is None else jnp.where(known[:, None], measured, guess)
     size = jnp.std(start, axis=0)
     size = jnp.where(size > 0, size, 1)
     return Shooting(Frozen(start), Frozen(size), jnp.zeros_like(start))

@@ -27,12 +27,12 @@ from twinfold.train._seeds import CHUNK, begin_stage, run_epochs
 
 SAVE_EVERY = 5.0  # seconds between two checkpoints
 HISTORY = ("stage", "loss", "score", "rate", "failed_runs")
-FAILED = "went non-finite and was stopped at its last good parameters"
+FAILED = "became non-finite and was stopped at its last good parameters"
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted twin, one for each seed, and how it came about.
+    """The result of `fit`: the twins of all seeds, their scores, and the history of the training.
 
     `twin` is that of the best seed (by validation loss, or training loss where there was no validation set);
     `history` has an array [epoch, seed] for each of loss, score, rate and failed_runs, and the stage of each epoch.

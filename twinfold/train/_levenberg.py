@@ -92,9 +92,10 @@ class LevenbergMarquardt(AbstractMethod):
 
         start = (jnp.array(0), damping, growth, v, loss, jnp.array(False))
         _, damping, growth, moved, new, good = iterate(start, attempt, rejected)
+        damping = jnp.clip(damping, MIN_DAMPING, MAX_DAMPING)
         finished = ~good | (loss - new <= self.tolerance * loss)
         report = EpochReport(loss, damping, system.failed, finished)
-        return unravel(moved), (jnp.clip(damping, MIN_DAMPING, MAX_DAMPING), growth), report
+        return unravel(moved), (damping, growth), report
 
 
 class _DenseSystem(eqx.Module):

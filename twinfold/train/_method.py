@@ -19,7 +19,7 @@ class EpochReport(eqx.Module):
 
 
 class AbstractMethod(eqx.Module):
-    """An optimiser over epochs. Short windows first make a smooth landscape, whole runs last make it count.
+    """An optimiser over epochs; `window` is the number of samples per training window, None for complete runs.
 
     **Example:**
 

@@ -91,10 +91,10 @@ def prepare(
 
 
 def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
-    """Adam to come near, Levenberg-Marquardt to arrive.
+    """The default stages: Adam from the random weights, then Levenberg-Marquardt to convergence.
 
-    Where the state is measured throughout (`samples` in the longest run), first on short windows: there the loss is
-    smooth and a wrong field cannot throw a trajectory far off.
+    Where every state is measured (`samples` in the longest run), the first stages train on short windows: their loss is
+    smoother, since a wrong field cannot take a trajectory far from the data.
 
     **Example:**
 

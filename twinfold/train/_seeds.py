@@ -1,6 +1,6 @@
 """Many seeds in parallel: one compiled program advances all of them by a number of epochs.
 
-A seed that is finished, or that went non-finite, is frozen while the others continue.
+A seed that is finished, or that became non-finite, is frozen while the others continue.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from twinfold._core import tree_where
 from twinfold.train._method import AbstractMethod
 from twinfold.train._problem import TrainingProblem
 
-CHUNK = 64  # epochs at most between two looks at the outside world
+CHUNK = 64  # epochs at most in one call of the compiled program; progress, checkpoints and Ctrl-C wait for its end
 
 
 class Seed(eqx.Module):

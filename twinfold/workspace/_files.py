@@ -33,15 +33,19 @@ def claim_run_folder(folder: Path, config: Config, fingerprints: tuple[str, str]
     return resumed
 
 
+def read_fit_config(folder: Path) -> Config:
+    """The configuration that the fit in a run folder was made with."""
+    return parse_config((folder / CONFIG).read_text(encoding="utf-8"), stored=True)
+
+
 def _decisive(config: Config) -> dict[str, Any]:
     return {name: value for name, value in config.flat().items() if name.partition(".")[0] in DECISIVE_SECTIONS}
 
 
 def _settings_of_version_0_1(folder: Path) -> dict[str, Any]:
     """Version 0.1 kept the settings in config.toml and the fingerprints in versions.json."""
-    config = parse_config((folder / CONFIG).read_text(encoding="utf-8"), stored=True)
     versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
-    return _decisive(config) | {name: versions.get(name) for name in FINGERPRINTS}
+    return _decisive(read_fit_config(folder)) | {name: versions.get(name) for name in FINGERPRINTS}
 
 
 def write_history(folder: Path, fit: "Fit") -> None:

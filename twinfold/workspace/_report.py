@@ -1,6 +1,7 @@
 """Write the report of a workspace from its run folder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def report_workspace(
         workspace.run_folder / "report" if folder is None else folder,
         title=workspace.folder.resolve().name,
         twin=fitted.twin,
-        fit=refit(workspace, fitted.system, split) if seeds and checkpoint.exists() else None,
+        fit=refit(_as_fitted(workspace), fitted.system, split) if seeds and checkpoint.exists() else None,
         history=files.read_history(workspace.run_folder),
         train=split.train,
         valid=split.valid,
@@ -37,6 +38,12 @@ def report_workspace(
         states=info.states,
         units=info.units,
     )
+
+
+def _as_fitted(workspace: Workspace) -> Workspace:
+    """The workspace with the settings of its fit, which may have had options (`--set`) that a report is not given."""
+    used = files.read_fit_config(workspace.run_folder)
+    return replace(workspace, config=workspace.config.model_copy(update={"fit": used.fit, "loss": used.loss}))
 
 
 def read_metrics(workspace: Workspace, fitted: Fitted) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The benchmark systems by name, in the order of the paper."""
 
 import functools
-import inspect
 import re
 from collections.abc import Callable
 
@@ -34,8 +33,8 @@ def system(name: str) -> System:
 
 def describe(name: str) -> tuple[str, list[str]]:
     """The description of a system and its equations, line by line, from the docstring of its factory."""
-    lines = (inspect.getdoc(SYSTEMS[name]) or "").splitlines()
-    equations = [" ".join(line.split()) for line in lines if line.startswith("    ")]
+    lines = (SYSTEMS[name].__doc__ or "").splitlines()
+    equations = [" ".join(line.split()) for line in lines if line.startswith(8 * " ")]
     # Parentheses about an argument of the factory do not concern the default settings.
     description = re.sub(r"\s*\([^)]*`[^)]*\)", "", lines[0]) if lines else ""
     return description, equations

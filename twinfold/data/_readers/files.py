@@ -39,25 +39,32 @@ def read_file(path: Path, format: Format, *, time: str, text_columns: Sequence[s
 
 
 def _read_csv(path: Path, text_columns: Sequence[str]) -> Any:
+    header = _parse_csv(path, nrows=0).columns
+    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and separator in str(header[0]):
+            raise ValueError(
+                f"{path}: the columns are separated by {name}; write the file with commas between the columns and "
+                "points in the numbers."
+            )
+    return _parse_csv(path, dtype=dict.fromkeys(text_columns, str))
+
+
+def _parse_csv(path: Path, **options: Any) -> Any:
     pd = pandas_module()
     # Up to 3.0, pandas may miss the last bit of a number unless asked; from 3.1 on the option is deprecated.
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])
-    exact = {"float_precision": "round_trip"} if version < (3, 1) else {}
-    options = {"index_col": False, "skipinitialspace": True, "low_memory": False} | exact
+    if version < (3, 1):
+        options["float_precision"] = "round_trip"
     try:
         with warnings.catch_warnings():
             # pandas only warns when it drops cells of a row that is longer than the header.
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = pd.read_csv(path, dtype=dict.fromkeys(text_columns, str), **options)
+            return pd.read_csv(path, index_col=False, skipinitialspace=True, low_memory=False, **options)
     except pd.errors.EmptyDataError:
         raise ValueError(f"{path}: the file is empty; it must have a header and rows.") from None
     # The other errors: damaged compressed files; OverflowError for a number of thousands of digits.
     except (ValueError, OverflowError, EOFError, zlib.error, gzip.BadGzipFile, pd.errors.ParserWarning) as error:
         raise ValueError(f"{path}: the file is not a comma-separated table: {str(error).strip()}") from None
-    for separator, name in ((";", "semicolons"), ("\t", "tabs")):
-        if len(frame.columns) == 1 and separator in str(frame.columns[0]):
-            raise ValueError(f"{path}: the columns are separated by {name}; write the file with commas.")
-    return frame
 
 
 def _read_parquet(path: Path) -> Any:

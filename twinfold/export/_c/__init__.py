@@ -11,7 +11,7 @@ A step passes through these modules, in one direction:
     lowering.py       jaxpr -> graph, by the rules in primitives/
     passes.py         dead code, loop fusion, branches (branches.py)
     writer.py         statements -> C text
-    ../_templates/    the frame of the C file and the header, and C helper functions (tanh, Cholesky, ...)
+    ../templates/     the frame of the C file and the header, and C helper functions (tanh, Cholesky, ...)
     compiled.py       the C compiler, and the compiled step called from Python
 
 Below them: `graph.py` (nodes, buffers, blocks), `scalars.py` (scalar operations), `arrays.py` (elementwise loops) and

@@ -112,18 +112,18 @@ def with_hidden_constraints(
     ```
     """
     x, p = jnp.asarray(x), {} if p is None else p
-    whole = range(x.shape[0])
-    trusted = set(whole) if known is None else set(known)
-    strange = sorted(trusted - set(whole))
-    if strange:
-        raise ValueError(f"known={sorted(trusted)}: there is no state {strange[0]}; x has {x.shape[0]}.")
-    unknown = [state for state in whole if state not in trusted]
+    states = range(x.shape[0])
+    trusted = set(states) if known is None else set(known)
+    missing = sorted(trusted - set(states))
+    if missing:
+        raise ValueError(f"known={sorted(trusted)}: there is no state {missing[0]}; x has {x.shape[0]}.")
+    unknown = [state for state in states if state not in trusted]
     found = WithHiddenConstraints(constraint, flow, times)
     # All levels but the last are differentiated: none may depend on a state whose rate is not known.
-    seen = constraint if times == 1 else WithHiddenConstraints(constraint, flow, times - 1)
-    level = seen.level(t, x, p)
+    differentiated = constraint if times == 1 else WithHiddenConstraints(constraint, flow, times - 1)
+    level = differentiated.level(t, x, p)
     for place in nearby(x):
-        slopes = np.asarray(jax.jacfwd(lambda x: seen.residual(t, x, p, level))(place))
+        slopes = np.asarray(jax.jacfwd(lambda x: differentiated.residual(t, x, p, level))(place))
         used = [state for state in unknown if np.nan_to_num(slopes[:, state]).any()]
         if used:
             raise ValueError(

@@ -26,15 +26,16 @@ from twinfold.model._mechanics.multibody import Multibody, PositionLevel, Veloci
 from twinfold.typing import ConstraintVector, Parameters, Scalar, State
 
 SUPPORTED = 3
-LAST = 5  # derivatives after which the search is given up
-PRESENT = 1e-8  # a derivative by z below this, relative to that by x, is rounding
+MAX_DERIVATIVES = 5  # after which the search is given up
+MIN_DERIVATIVE = 1e-8  # of z relative to x; a smaller one is rounding
 
 KINDS = ("a learned part of the rate", "the input w")
 
-INSTEAD = (
-    "Supported are 1 (solve for z: `Twin(algebraic=...)`), 2 and 3 (project onto `hidden` constraints). Instead: give, "
-    "as the constraint, one of its derivatives, nearer to where z acts, and the ones above it as initial conditions; "
-    "choose coordinates that satisfy it; or model the force that enforces it (a stiff spring, a controller)."
+ALTERNATIVES = (
+    "Supported are 1 (solve for z: `Twin(algebraic=...)`), 2 and 3 (project: `with_hidden_constraints`). Instead: "
+    "give, as the constraint, one of its derivatives, nearer to where z acts, and the ones above it as "
+    "initial conditions; choose coordinates that satisfy it; or model the force that enforces it (a stiff "
+    "spring, a controller)."
 )
 
 
@@ -179,7 +180,7 @@ def _orders(system: _System, t: Scalar, x: State, z: Float[Array, " m"], w: Any)
     guesses = [z, *(z + step for step in np.random.default_rng(1).normal(size=(4, z.shape[0])))]
     orders: list[int | None] = [None] * z.shape[0]
     rows: list[Any] = [None] * z.shape[0]
-    for order in range(LAST + 1):
+    for order in range(MAX_DERIVATIVES + 1):
         if None not in orders:
             break
         slope = jax.jit(jax.jacfwd(lambda x, z, order=order: system.derivative(order, t, x, z, w), argnums=(0, 1)))
@@ -187,7 +188,7 @@ def _orders(system: _System, t: Scalar, x: State, z: Float[Array, " m"], w: Any)
         for index in range(len(orders)):
             by_x = max(np.abs(np.nan_to_num(each[0][index])).max() for each in slopes)
             by_z = max(np.abs(np.nan_to_num(each[1][index])).max() for each in slopes)
-            if orders[index] is None and by_z > PRESENT * by_x:
+            if orders[index] is None and by_z > MIN_DERIVATIVE * by_x:
                 orders[index], rows[index] = order, slopes[0][1][index]
     return orders, rows
 
@@ -197,18 +198,18 @@ def _too_high(orders: Sequence[int | None], variable: str) -> str:
     which = f"equation{'s' if len(last) > 1 else ''} {', '.join(map(str, last))} of g"
     if None in orders:
         return (
-            f"index above {LAST + 1}: {variable} appears neither in {which} nor in {LAST} derivatives along the flow, "
-            f"so nothing enforces the constraint, or only from very far. {INSTEAD}"
+            f"index above {MAX_DERIVATIVES + 1}: {variable} appears neither in {which} nor in {MAX_DERIVATIVES} "
+            f"derivatives along the flow, so nothing enforces the constraint, or only from very far. {ALTERNATIVES}"
         )
     highest = max(order for order in orders if order is not None)
-    return f"index {highest + 1}: {which} must be differentiated {highest} times to contain {variable}. {INSTEAD}"
+    return f"index {highest + 1}: {which} must be differentiated {highest} times to contain {variable}. {ALTERNATIVES}"
 
 
 def _check_rank(rows: np.ndarray, variable: str) -> None:
     """A `ValueError` that names the equations, unless the last derivatives determine z."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     left, values, _ = np.linalg.svd(rows / np.where(lengths > 0, lengths, 1))
-    rank = int((values > PRESENT * max(values.max(), 1e-300)).sum()) if values.size else 0
+    rank = int((values > MIN_DERIVATIVE * max(values.max(), 1e-300)).sum()) if values.size else 0
     if rank < len(rows):
         involved = np.flatnonzero(np.abs(left[:, rank:]).max(axis=1) > 1e-6)
         raise ValueError(

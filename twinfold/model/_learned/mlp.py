@@ -108,11 +108,12 @@ class MLP(AbstractLearned):
             raise ValueError("MLP(states=[]): the residual must see a state, an input or time.")
         if isinstance(self.scaling, Frozen):
             states, adds_to = self._indices(context)
-            seen, given = len(states) + len(self.inputs) + self.time, self.scaling.value
-            if given.center.shape != (seen,) or given.spread.shape != (seen,) or given.output.shape != (len(adds_to),):
+            features, given = len(states) + len(self.inputs) + self.time, self.scaling.value
+            shapes = given.center.shape, given.spread.shape, given.output.shape
+            if shapes != ((features,), (features,), (len(adds_to),)):
                 raise ValueError(
                     f"MLP(scaling=...): it has {given.center.shape[0]} centers, {given.spread.shape[0]} spreads and "
-                    f"{given.output.shape[0]} outputs for {seen} inputs and {len(adds_to)} outputs of the network."
+                    f"{given.output.shape[0]} outputs for {features} inputs and {len(adds_to)} outputs of the network."
                 )
 
     def _indices(self, context: Context) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -167,14 +168,14 @@ class MLP(AbstractLearned):
         if self.network is None:
             raise ValueError("The residual has no weights yet: call `twin.initialise(key, ...)` or `fit` first.")
         everything = tuple(range(x.shape[0]))
-        seen = [select(x, everything if self.states is None else self.states)]
+        features = [select(x, everything if self.states is None else self.states)]
         if self.inputs:
             if w is None:
                 raise ValueError(f"MLP(inputs={list(self.inputs)}): the model was given no inputs w.")
-            seen.append(select(w, self.inputs))
+            features.append(select(w, self.inputs))
         if self.time:
-            seen.append(jnp.asarray(t, x.dtype)[None])
-        u = jnp.concatenate(seen) if len(seen) > 1 else seen[0]
+            features.append(jnp.asarray(t, x.dtype)[None])
+        u = jnp.concatenate(features) if len(features) > 1 else features[0]
         if self.units is None:
             out = self.network(u)
         else:

@@ -55,8 +55,8 @@ class TrajectoryNetwork(AbstractLearned):
     def __call__(self, t: Scalar, x: State) -> State:
         if self.network is None:
             raise ValueError("The network has no weights yet: call `twin.initialise(key, ...)` or `fit` first.")
-        seen = jnp.concatenate([jnp.asarray(t, x.dtype)[None], x])
+        features = jnp.concatenate([jnp.asarray(t, x.dtype)[None], x])
         if not isinstance(self.scaling, Frozen):
-            return self.network(seen)
+            return self.network(features)
         units = self.scaling.value
-        return units.output * self.network((seen - units.center) / units.spread)
+        return units.output * self.network((features - units.center) / units.spread)

@@ -33,17 +33,17 @@ class Point(eqx.Module):
     finite: Flag  # the constraint and its derivative are
     sound: Flag  # finite, with a derivative that is not all zero
     error: Float[Array, ""]  # distance from a solution of the KKT system, to first order
-    infeasible: Float[Array, ""]  # violation, over the tolerated one
-    drifted: Float[Array, ""]  # distance from stationarity along the manifold, over the tolerated one
+    violation_ratio: Float[Array, ""]  # violation, over the tolerated one
+    drift_ratio: Float[Array, ""]  # distance from stationarity along the manifold, over the tolerated one
 
     @property
     def converged(self) -> Flag:
-        return self.sound & (self.infeasible <= 1) & (self.drifted <= 1)
+        return self.sound & (self.violation_ratio <= 1) & (self.drift_ratio <= 1)
 
     @property
     def acceptable(self) -> Flag:
         """As accurate as rounding permits."""
-        return self.sound & (self.infeasible <= 4) & (self.drifted <= 64)
+        return self.sound & (self.violation_ratio <= 4) & (self.drift_ratio <= 64)
 
     @property
     def lengths(self) -> ConstraintVector:
@@ -64,7 +64,7 @@ def point(problem: ProjectionProblem, x: State, tolerance: float) -> Point:
     size, tiny = jnp.linalg.norm(jax.lax.stop_gradient(x)), jnp.finfo(x.dtype).tiny
     lengths = jnp.linalg.norm(jax.lax.stop_gradient(space.lower), axis=1)
     scale = jnp.maximum(jnp.abs(problem.level), lengths * size) + tiny
-    infeasible = jnp.max(distance / scale) / tolerance
+    violation_ratio = jnp.max(distance / scale) / tolerance
     # Rounding enters the tangential part through x~ - x and through the projector.
     reach = 4 * (size + jnp.linalg.norm(jax.lax.stop_gradient(gap))) + tiny
     return Point(
@@ -73,8 +73,8 @@ def point(problem: ProjectionProblem, x: State, tolerance: float) -> Point:
         finite=finite,
         sound=sound,
         error=jnp.where(sound, jnp.maximum(drift, jnp.max(distance / lengths)), jnp.inf),
-        infeasible=infeasible,
-        drifted=drift / reach / tolerance,
+        violation_ratio=violation_ratio,
+        drift_ratio=drift / reach / tolerance,
     )
 
 

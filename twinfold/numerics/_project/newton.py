@@ -48,7 +48,7 @@ class Newton(AbstractProjection):
     exactly `max_steps` iterations); `metric`: weights of the states (a vector, or a matrix W), the identity when
     left out; `max_steps` per attempt; `tolerance`, relative, 4 rounding errors when left out.
 
-    `Bounds` beside the equations are obeyed too, with the derivative on the active ones (`project/bounds.py`);
+    `Bounds` beside the equations are obeyed too, with the derivative on the active ones (`_project/bounds.py`);
     constraints that depend on others hold together with them, and are counted in the result.
 
     **Example:**
@@ -189,7 +189,7 @@ def _guarded_steps(
         x1, _, taken = advance(problem, x, here, curvature, tolerance)
         # It ends at a solution, where no step helps (as at a saddle), or after too many steps.
         solved = here.acceptable & curvature.definite & (here.converged | ~taken | (carry.left == 1))
-        ranks = carry.ranks.updated(here.space, here.infeasible <= ON_MANIFOLD)
+        ranks = carry.ranks.updated(here.space, here.violation_ratio <= ON_MANIFOLD)
         left = jnp.where(taken, carry.left - 1, 0)
         return _Guarded(jnp.where(solved, x, x1), here, carry.steps + 1, ranks, solved, curvature.definite, left)
 
@@ -199,7 +199,7 @@ def _guarded_steps(
 
 
 def _is_local(problem: ProjectionProblem, x: State) -> Flag:
-    """Whether a correction is short, or at least shorter than going back to the anchor: the same branch, that is."""
+    """Whether a correction is short, or at least shorter than going back to the anchor: it stays on the same branch."""
     if problem.anchor is None:
         return jnp.array(True)
     move = jnp.linalg.norm(x - problem.target)

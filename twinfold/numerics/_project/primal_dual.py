@@ -40,17 +40,17 @@ class Residual(eqx.Module):
     g: ConstraintVector
     gap: State  # x~ - x - G' lambda
     error: Float[Array, ""]  # distance from a solution, to first order
-    infeasible: Float[Array, ""]  # violation, over the tolerated one
-    drifted: Float[Array, ""]  # distance from stationarity, over the tolerated one
+    violation_ratio: Float[Array, ""]  # violation, over the tolerated one
+    drift_ratio: Float[Array, ""]  # distance from stationarity, over the tolerated one
 
     @property
     def converged(self) -> Flag:
-        return (self.infeasible <= 1) & (self.drifted <= 1)
+        return (self.violation_ratio <= 1) & (self.drift_ratio <= 1)
 
     @property
     def acceptable(self) -> Flag:
         """As accurate as rounding permits."""
-        return (self.infeasible <= 4) & (self.drifted <= 64)
+        return (self.violation_ratio <= 4) & (self.drift_ratio <= 64)
 
 
 class Scales(eqx.Module):
@@ -79,7 +79,7 @@ def residual(
     normal = pull(multiplier)[0]
     gap = problem.target - x - normal
     size, tiny = jnp.max(jnp.abs(x)), jnp.finfo(x.dtype).tiny
-    infeasible = jnp.max(jnp.abs(g) / (jnp.maximum(jnp.abs(problem.level), lengths * size) + tiny))
+    violation_ratio = jnp.max(jnp.abs(g) / (jnp.maximum(jnp.abs(problem.level), lengths * size) + tiny))
     drift = jnp.max(jnp.abs(gap))
     # Rounding enters G' lambda through x, and through terms that cancel.
     reach = 4 * (size * scales.stiffness + jnp.max(lengths * jnp.abs(multiplier))) + tiny
@@ -89,8 +89,8 @@ def residual(
         g=g,
         gap=gap,
         error=jnp.where(finite, error, jnp.inf),
-        infeasible=jnp.where(finite, infeasible / tolerance, jnp.inf),
-        drifted=jnp.where(finite, drift / reach / tolerance, jnp.inf),
+        violation_ratio=jnp.where(finite, violation_ratio / tolerance, jnp.inf),
+        drift_ratio=jnp.where(finite, drift / reach / tolerance, jnp.inf),
     )
 
 

@@ -16,9 +16,9 @@ from twinfold.typing import ConstraintVector, Parameters, Scalar, State
 
 # Up to this many states, dense matrices are the fastest; up to the others, they are still possible.
 DENSE_STATES = 100
-MOST_DENSE_STATES, MOST_DENSE_CONSTRAINTS = 2000, 500
+MAX_DENSE_STATES, MAX_DENSE_CONSTRAINTS = 2000, 500
 # Up to this bandwidth of G G', the matrix-free preconditioner is (nearly) the matrix itself.
-NARROW = 8
+MAX_BANDWIDTH = 8
 
 
 def select_projection(
@@ -57,9 +57,9 @@ def select_projection(
     try:
         pattern = find_pattern(ProjectionProblem(constraint, t, x, parameters, given, None))
     except NotSparseError:
-        if n <= MOST_DENSE_STATES and m <= MOST_DENSE_CONSTRAINTS:
+        if n <= MAX_DENSE_STATES and m <= MAX_DENSE_CONSTRAINTS:
             return Newton(derivative=derivative)
         return Krylov(bandwidth=0, derivative=derivative)
     if jax.default_backend() == "cpu" and jax.config.read("jax_enable_x64"):
         return Sparse(derivative=derivative)
-    return Krylov(bandwidth=pattern.bandwidth if pattern.bandwidth <= NARROW else 0, derivative=derivative)
+    return Krylov(bandwidth=pattern.bandwidth if pattern.bandwidth <= MAX_BANDWIDTH else 0, derivative=derivative)

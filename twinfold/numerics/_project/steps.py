@@ -96,12 +96,12 @@ def descent_step(
 
     def step(carry: _Retraction) -> _Retraction:
         there = point(problem, carry.x, tolerance)
-        feasible = there.sound & (there.infeasible <= jnp.where(carry.left > 0, 1, ON_MANIFOLD))
+        feasible = there.sound & (there.violation_ratio <= jnp.where(carry.left > 0, 1, ON_MANIFOLD))
         after = jnp.sum((target - carry.x) ** 2)
         falls = after < before - carry.length * expected
         # Near the solution the distance falls by less than rounding; from a start off the manifold it may rise.
         closer = (there.error <= 0.5 * here.error) & (after <= (1 + 1e-6) * before)
-        taken = feasible & (falls | closer | (here.infeasible > ON_MANIFOLD))
+        taken = feasible & (falls | closer | (here.violation_ratio > ON_MANIFOLD))
         back = there.sound & ~feasible & (carry.left > 0)
         shorter = 0.5 * carry.length
         next_x = jnp.where(back, carry.x - there.space.min_norm(there.g), x + shorter * direction)

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import os
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -13,35 +14,27 @@ import pytest
 
 jax.config.update("jax_enable_x64", True)
 
-MAX_RESIDENT_MB = 2000  # of a worker, beyond which compiled programs are dropped within a module too
+# A process that keeps thousands of compiled programs runs out of memory or of memory maps, and XLA crashes: beyond
+# these limits a worker drops what it has compiled. Each drop costs seconds, since common operations are compiled again.
+MAX_RESIDENT_MB = 2000
+MAX_MAPS = 30_000  # Linux allows 65,530
 
 
-def resident_mb() -> float:
-    """The memory of this process; 0 where the system does not tell."""
+def near_a_limit() -> bool:
+    """Whether this process should drop its compiled programs; False where the system does not tell."""
     try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        return resident > MAX_RESIDENT_MB or Path("/proc/self/maps").read_bytes().count(b"\n") > MAX_MAPS
     except OSError:
-        return 0.0
-
-
-def drop_compiled_programs() -> None:
-    eqx.clear_caches()
-    jax.clear_caches()
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # glibc keeps freed memory unless it is asked to return it
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _programs_of_a_module():
-    """A process that keeps thousands of compiled programs runs out of memory maps, and XLA then crashes."""
-    yield
-    drop_compiled_programs()
+        return False
 
 
 @pytest.fixture(autouse=True)
-def _programs_of_a_test():
+def _drop_compiled_programs():
     yield
-    if resident_mb() > MAX_RESIDENT_MB:
-        drop_compiled_programs()
+    if near_a_limit():
+        eqx.clear_caches()
+        jax.clear_caches()
+        gc.collect()
+        with contextlib.suppress(OSError, AttributeError):  # glibc keeps freed memory unless it is asked to return it
+            ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -47,9 +47,21 @@ def public() -> dict[str, object]:
 
 
 PUBLIC = public()
+# Examples that take seconds to compile.
+LONG = {
+    "twinfold.Adaptive",
+    "twinfold.Fit",
+    "twinfold.Implicit",
+    "twinfold.Krylov",
+    "twinfold.export.export_onnx",
+    "twinfold.identify.guarded_fit",
+    "twinfold.plot.training_curves",
+}
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in PUBLIC]
+)
 def test_the_example_of_a_public_name_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = inspect.getdoc(PUBLIC[name])

@@ -66,6 +66,7 @@ def test_a_residual_that_constant_loads_cannot_tell_is_held_back():
     assert tw.evaluate(found.fit, loads, dtw=False).metrics["mae"].mean() < wrong
 
 
+@pytest.mark.slow
 def test_a_residual_that_varied_loads_tell_is_kept_and_right():
     data, loads = relaxation([steps(3), steps(4), 1.0]), relaxation([steps(1), steps(2)], name="load")
     with warnings.catch_warnings():
@@ -92,6 +93,7 @@ def test_a_residual_without_inputs_is_kept():
     assert not found.held_back
 
 
+@pytest.mark.slow
 def test_the_spread_of_a_prediction_is_that_of_repeated_fits():
     truth = relaxation([steps(3), steps(4)])
     where = relaxation([steps(1)], name="load")

@@ -12,9 +12,17 @@ from twinfold.io._model_info import FORMAT, PATH_CHANGES
 
 GOLDEN = Path(__file__).parent / "golden"
 FILES = sorted(GOLDEN.rglob("*.twin"))
+CASES = [
+    pytest.param(
+        path,
+        id=f"{path.parent.name}-{path.stem}",
+        marks=pytest.mark.slow if path.parent.name == tw.__version__ else (),
+    )
+    for path in FILES
+]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize("path", CASES)
 def test_a_model_file_of_an_earlier_release_predicts_the_same(path):
     twin = runpy.run_path(str(path.with_name(f"{path.stem}_system.py")))["twin"]()
     expected = json.loads(path.with_suffix(".json").read_text())
@@ -24,7 +32,7 @@ def test_a_model_file_of_an_earlier_release_predicts_the_same(path):
     np.testing.assert_allclose(simulation.xs, expected["xs"], rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize("path", CASES)
 def test_the_metadata_of_a_model_file_of_an_earlier_release_are_read(path):
     info = tw.read_info(path)
     expected = json.loads(path.with_suffix(".json").read_text())

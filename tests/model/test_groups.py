@@ -90,6 +90,7 @@ def test_seeds_side_by_side_keep_their_own_values():
     np.testing.assert_allclose(found, [[1.0, 4.0]] * 2, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_is_believed_of_a_parameter_holds_it_as_much_as_the_data_are_few():
     # Two runs whose stiffness the data say is 4; believed to be 2 within 10 %. The minimum is where the two agree.
     data = runs(["hard", "hard"], [0.5, 0.7])

@@ -138,6 +138,7 @@ def longest(mechanism, x0, total, count, constraint, projection=None):
     return np.asarray(off.max(0) / violation_scale(whole, ts[0], x0, {}, level)), trajectory
 
 
+@pytest.mark.slow
 def test_a_thousand_periods_of_the_pendulum():
     """Position, velocity and energy at the dtype's limit."""
     mechanism, x0, period = pendulum(), pendulum_state(2.0), pendulum_period(2.0)

@@ -232,6 +232,7 @@ def test_sensitivities_of_parameters_and_weights_inside_the_equations():
         np.testing.assert_allclose(jacobian[:, index], difference, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_rectifier_against_a_root_finder_inside_scipy():
     """The same circuit by hand: one equation for the diode's current, solved by bisection in every evaluation."""
     optimize, integrate = pytest.importorskip("scipy.optimize"), pytest.importorskip("scipy.integrate")

@@ -145,7 +145,7 @@ def table():
     for name in PROJECTIONS:
         for rows in KINDS:
             for dtype in (np.float64, np.float32):
-                later = name == "adaptive" or (dtype is np.float32 and (name in ("fast", "frozen") or rows == 1))
+                later = name == "adaptive" or dtype is np.float32
                 marks = [pytest.mark.slow] if later else []
                 yield pytest.param(name, rows, dtype, id=f"{name}-{rows}-{dtype.__name__}", marks=marks)
 

@@ -26,7 +26,14 @@ from twinfold.numerics._project.newton import Newton
 from twinfold.numerics._project.tangent import Tangent
 
 LOOP = ["circle"]
-LONG = ["wide", "two_body_L", "spring_EL"]  # to compile; each has a shorter relative
+LONG = [
+    "wide",
+    "two_body_L",
+    "two_body_LE",
+    "spring_EL",
+    "robot_arm",
+    "rigid_body",
+]  # to compile; each has a shorter relative
 
 
 def some_cases(names):
@@ -240,6 +247,7 @@ SPREAD = np.random.default_rng(3).normal(size=(4, 4))
 METRICS = {"vector": np.array([4.0, 1.0, 0.1, 0.5]), "matrix": SPREAD @ SPREAD.T + np.eye(4)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", list(METRICS))
 def test_metric_gives_the_nearest_point_in_it(metric):
     """W (x - x~) is normal to the manifold, no feasible point is nearer in W, and the derivative is exact."""

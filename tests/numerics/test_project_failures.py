@@ -64,7 +64,10 @@ def contained_run(projection, constraint):
     return jax.jit(run, compiler_options=QUICK)
 
 
-@pytest.mark.parametrize("projection", list(PROJECTIONS))
+@pytest.mark.parametrize(
+    "projection",
+    [pytest.param(name, marks=pytest.mark.slow if name == "newton_loop" else ()) for name in PROJECTIONS],
+)
 @pytest.mark.parametrize("family", list(FAILURES))
 def test_failures_are_flagged_and_contained(family, projection):
     """The state is returned as it was with identity derivative, and the neighbours do not notice."""
@@ -94,7 +97,9 @@ def test_failures_are_flagged_and_contained(family, projection):
     assert np.abs(shared).min() > 1e-3
 
 
-@pytest.mark.parametrize("projection", ["newton", "newton_loop", "frozen", "frozen_loop"])
+@pytest.mark.parametrize(
+    "projection", ["newton", pytest.param("newton_loop", marks=pytest.mark.slow), "frozen", "frozen_loop"]
+)
 def test_redundant_constraints_are_no_obstacle(projection):
     """The same constraint twice: state and derivative of the one alone, and the report counts the other."""
     xs = np.array([[0.9, 0.2], [0.8, 0.5]])

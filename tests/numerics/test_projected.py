@@ -143,6 +143,7 @@ def test_backwards_in_time():
     np.testing.assert_allclose(rate, TERM.vf(1.2, xs[-1], ARGS), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_two_body_over_100_periods():
     """E and L at rounding error between steps too; the position 100 times better, for as many steps."""
     system, ts = two_body(energy=True), jnp.linspace(0, 200 * jnp.pi, 6401)

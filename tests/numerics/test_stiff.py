@@ -259,6 +259,7 @@ def kinetics_run(projection, dtype=jnp.float64, integrator=None, last=robertson.
     return jax.jit(lambda x0: tw.rollout(cell, x0, ts, p=p, throw=False))(jnp.asarray(robertson.START, dtype))
 
 
+@pytest.mark.slow
 def test_robertson_keeps_its_mass_and_its_smallest_species():
     """To t = 1e11, against the published solution; a metric keeps the correction off the species of 1e-13."""
     runs = {name: kinetics_run(name) for name in PROJECTIONS}

@@ -111,6 +111,7 @@ def test_test_trajectories_are_unseen_and_three_times_as_long():
     assert data.test.runs[0].ts[-1] == pytest.approx(3 * system("mass_spring").horizon)
 
 
+@pytest.mark.slow
 def test_the_report_shows_figures_that_exist(finished):
     _, out = finished
     page = (out / "report.html").read_text()
@@ -123,6 +124,7 @@ def test_the_report_shows_figures_that_exist(finished):
     assert "viewport" in page
 
 
+@pytest.mark.slow
 def test_the_summary_is_that_of_the_metrics(finished):
     _, out = finished
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -147,6 +149,7 @@ def test_the_summary_is_that_of_the_metrics(finished):
         assert float(row["floor_mae"]) == pytest.approx(np.mean(floors), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_table_and_its_summary(finished):
     results, _ = finished
     lines = {line.label: line for line in table(results)}
@@ -171,6 +174,7 @@ def test_numbers_are_short():
     ]
 
 
+@pytest.mark.slow
 def test_a_second_call_does_not_fit_again(finished, monkeypatch):
     results, out = finished
 
@@ -186,6 +190,7 @@ def test_a_second_call_does_not_fit_again(finished, monkeypatch):
         np.testing.assert_array_equal(before.predictions.predicted, after.predictions.predicted)
 
 
+@pytest.mark.slow
 def test_a_folder_of_another_configuration_is_refused(finished):
     _, out = finished
     other = Settings(**{**vars(TINY), "seeds": 5})
@@ -214,6 +219,7 @@ def test_a_missing_extra_is_named_before_anything_is_fitted(monkeypatch, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_force_starts_over(finished, monkeypatch, tmp_path):
     _, out = finished
     copy = tmp_path / "copy"
@@ -232,6 +238,7 @@ def test_force_starts_over(finished, monkeypatch, tmp_path):
     assert json.loads((copy / "config.json").read_text())["settings"]["seeds"] == 5
 
 
+@pytest.mark.slow
 def test_one_failing_model_and_an_interrupt_keep_the_rest(finished, monkeypatch, tmp_path):
     whole, out = finished
     real = demo_module.fit

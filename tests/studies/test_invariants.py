@@ -13,7 +13,7 @@ import twinfold as tw
 RUNS = 4
 LIMIT = {jnp.float64: 1e-12, jnp.float32: 2e-6}
 # Of each precision, those in the short suite; the others are with the slow tests.
-QUICK = {jnp.float64: ("mass_spring", "lotka_volterra", "two_body", "rigid_body"), jnp.float32: ("lotka_volterra",)}
+QUICK = {jnp.float64: ("mass_spring", "lotka_volterra"), jnp.float32: ()}
 
 
 def untrained(chosen, model: str, key: int, gain: float, dtype) -> tw.Twin:
@@ -55,10 +55,8 @@ def test_robust_rollouts_stay_on_the_manifold(name, dtype):
         assert np.asarray(violation).max() <= LIMIT[dtype], f"{model}, gain {gain}"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name == "mass_spring" else pytest.param(name, marks=pytest.mark.slow) for name in SYSTEMS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SYSTEMS)
 def test_the_derivative_of_one_step_three_ways(name):
     """One step of the cell, from states off the manifold: implicit against differences and through the loop."""
     chosen = system(name)

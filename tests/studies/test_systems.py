@@ -206,6 +206,7 @@ def test_truth_is_the_closed_form(name, solution):
     assert relative_error(xs, exact) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["lotka_volterra", "nonlinear_spring", "robot_arm"])
 def test_truth_is_another_integrators(name):
     ts, xs = training_set(name)
@@ -327,6 +328,7 @@ def test_settings(name, dt, horizon, long_horizon, long_test):
     assert of.residual_time == (name == "robot_arm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "bound"),
     [

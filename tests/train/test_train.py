@@ -54,7 +54,11 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow if case in ("shooting", "projected") else ()) for case in CASES]
+    "case",
+    [
+        case if case in ("whole runs", "soft constraint") else pytest.param(case, marks=pytest.mark.slow)
+        for case in CASES
+    ],
 )
 def test_sensitivities_are_the_derivative_of_the_residuals(case):
     twin, windows, loss = CASES[case]
@@ -263,6 +267,7 @@ def test_ctrl_c_returns_the_best_so_far(monkeypatch):
     assert 0 < len(fit.history["loss"]) < 10_000
 
 
+@pytest.mark.slow
 def test_seeds_side_by_side_equal_seeds_alone():
     data = tw.Dataset.from_arrays(TIMES, oscillations(4)[1])
     both = tw.fit(spring(), data, seeds=[3, 8], **SHORT)

@@ -398,6 +398,7 @@ def test_the_ways_to_start_it():
     assert "twinfold_user_system" not in sys.modules or sys.modules["twinfold_user_system"].__file__
 
 
+@pytest.mark.slow
 def test_a_report_takes_the_settings_of_the_fit(tmp_path):
     """`fit --set` changed them; the report is not given the option again."""
     folder = made(tmp_path / "decay")

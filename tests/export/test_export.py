@@ -45,6 +45,21 @@ def pendulum(t, x, w, p):
     return jnp.concatenate([x[2:], w - pull * x[:2] - jnp.array([0.0, 1.0]) * p["g"]])
 
 
+FORGED = 'a??/"}; __attribute__((constructor)) static void evil(void) { __builtin_trap(); } const char *b[] = {"//'
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", [FORGED, "innocent??/", 'quote" and \\', "line\nbreak", "100 %", "Größe"])
+def test_a_name_is_text_in_c_whatever_it_contains(name, tmp_path):
+    """A name read from a model file ends up in a C string, and the compiled file is loaded."""
+    spec = ExportSpec("lag", [name], ["u"], ["x"], dt=0.1, x0=[1.0], w_low=[-1], w_high=[1])
+    report = export_c(tw.Twin(lambda x, w: w - x), spec, tmp_path, samples=5, horizon=5)
+    assert report.checked
+    library = build(find_compiler(), [tmp_path / "lag.c"], tmp_path / "lag.so")
+    names = (ctypes.c_char_p * 1).in_dll(ctypes.CDLL(str(library)), "lag_state_names")
+    assert names[0] == name.encode()
+
+
 def pendulum_twin(projection=None, input_interpolation: Any = "hold"):
     twin = tw.Twin(
         tw.GreyBox(pendulum, tw.MLP(states=[2, 3], adds_to=[2, 3], width=16, depth=2)),

@@ -11,7 +11,7 @@ from twinfold._version import __version__
 from twinfold.export._c.graph import Block, Graph
 from twinfold.export._c.passes import optimise
 from twinfold.export._c.primitives import lower
-from twinfold.export._c.writer import Writer, c_type, literal
+from twinfold.export._c.writer import Writer, c_type, literal, string_literal
 from twinfold.export._files import c_helpers, render, write_files
 from twinfold.export._step import MESSAGES, Function, Step
 
@@ -90,6 +90,6 @@ def _array(declaration: str, values: Sequence[str] | np.ndarray, per_line: int =
     if isinstance(values, np.ndarray):
         items = [literal(value, values.dtype).strip("()") for value in values]
     else:
-        items = ['"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in values]
+        items = [string_literal(text) for text in values]
     lines = [", ".join(items[k : k + per_line]) for k in range(0, len(items), per_line)] or ["0"]
     return f"{declaration}[{max(len(items), 1)}] = {{\n    " + ",\n    ".join(lines) + "};"

@@ -7,6 +7,7 @@ instance, are in `primitives/products.py`.
 import contextlib
 import functools
 import re
+import string
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ _C_TYPES = {
     "bool": "int",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
+SAFE_IN_STRING = frozenset(string.ascii_letters + string.digits + " _.,:;'()[]<>=+-*/")
 
 
 def c_type(dtype: np.dtype) -> str:
@@ -40,6 +42,15 @@ def literal(value: Any, dtype: np.dtype) -> str:
     text = text if any(c in text for c in ".en") else text + ".0"
     text += "f" if dtype == np.float32 else ""
     return f"({text})" if text.startswith("-") else text
+
+
+def string_literal(text: str) -> str:
+    """A text as a C string literal.
+
+    Every byte outside `SAFE_IN_STRING` is an octal escape: names come from files that may be hostile, and `??/` is a
+    backslash in C99. Three digits end an escape, whatever follows.
+    """
+    return '"' + "".join(chr(byte) if chr(byte) in SAFE_IN_STRING else f"\\{byte:03o}" for byte in text.encode()) + '"'
 
 
 class Writer:

@@ -1,4 +1,4 @@
-"""What moves a model: integrators, projections, the rollout, linear algebra, the Diffrax adapter.
+"""Numerical methods: integrators, projections, the rollout, small linear algebra, the Diffrax adapter.
 
 The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """

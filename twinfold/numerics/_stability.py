@@ -1,8 +1,7 @@
 """Stability check for explicit steps: whether a step is too long for how fast a system decays.
 
 A step of length h multiplies the part of an error along an eigenvector of df/dx by R(h lambda), the stability
-function of the tableau. Where that part decays (Re lambda < 0) and |R| > 1, the step makes it grow instead: 4 V become
-8000 V.
+function of the tableau. Where that part decays (Re lambda < 0) and |R| > 1, the step makes it grow instead.
 """
 
 import warnings

@@ -52,7 +52,7 @@ class AugmentedLagrangian(AbstractMethod):
         inner, shift, epoch = state
         params, inner, report = self.inner.epoch(_shifted(problem, shift), params, inner, key)
         due = (epoch + 1) % self.every == 0
-        # With new multipliers the loss is another one: what the inner method takes for its end is not the end.
+        # New multipliers change the loss: an inner method that has converged has to continue.
         last = eqx.tree_at(lambda report: report.finished, report, jnp.array(False))
         shift = tree_where(due, shift + jax.lax.stop_gradient(problem.constraint_residuals(params)), shift)
         return params, (inner, shift, epoch + 1), last

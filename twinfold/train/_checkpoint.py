@@ -1,4 +1,4 @@
-"""A fit that is killed goes on from here: arrays and plain metadata in one file, replaced atomically, no pickle."""
+"""Checkpoints, from which a killed fit resumes: arrays and plain metadata in one file, never pickled."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ def array_fingerprint(tree: PyTree) -> str:
 
 
 def save(path: Path, identity: dict[str, Any], progress: dict[str, Any], trees: dict[str, PyTree]) -> None:
-    """Write a checkpoint; the file at `path` is the old one or the new one, never half of either."""
+    """Write a checkpoint; the file at `path` is the old one or the new one, never a part of either."""
     arrays: dict[str, Any] = {
         f"{name}.{index}": np.asarray(leaf)
         for name, tree in trees.items()
@@ -38,7 +38,7 @@ def save(path: Path, identity: dict[str, Any], progress: dict[str, Any], trees: 
 
 
 def _change(old: Any, new: Any) -> str:
-    """`old -> new` as text; of long ones, what follows a little before the place where they begin to differ."""
+    """`old -> new` as text; long ones are cut to the part around the first difference."""
     texts = str(old), str(new)
     same = next((i for i, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
     start = max(0, same - 40) if max(map(len, texts)) > 200 else 0

@@ -10,7 +10,7 @@ from twinfold.train._problem import TrainingProblem
 
 
 class EpochReport(eqx.Module):
-    """What one epoch did: the loss before it, the step size or damping, failed trajectories, and whether to go on."""
+    """What one epoch did: the loss before it, step size or damping, failed trajectories, whether it has converged."""
 
     loss: Float[Array, ""]
     rate: Float[Array, ""]

@@ -1,4 +1,4 @@
-"""No integration: the state stays as it is. For models that say what happens as a function of time (a PINN)."""
+"""No integration: the state stays as it is. For models that give the state as a function of time (a PINN)."""
 
 from collections.abc import Callable
 

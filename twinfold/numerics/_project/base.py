@@ -1,4 +1,4 @@
-"""Back to the manifold: what a projection is given, and what it reports."""
+"""The contract of projections: problem, result, metric, tolerance, and what happens after a failure."""
 
 import abc
 from collections.abc import Sequence

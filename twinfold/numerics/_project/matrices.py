@@ -18,7 +18,7 @@ from twinfold.typing import Flag
 # pivot of exactly zero.
 RAISED = 4e-15
 # Products of entries of G per entry, beyond which a state is shared by too many constraints.
-MOST_PAIRS = 100
+MAX_PAIRS = 100
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class NormalMatrix:
     def of(pattern: Pattern) -> "NormalMatrix":
         rows, columns = pattern.entries
         left, right = _pairs(columns)
-        if len(left) > MOST_PAIRS * max(len(rows), 1):
+        if len(left) > MAX_PAIRS * max(len(rows), 1):
             raise NotSparseError(
                 f"constraint: a state is shared by so many of the {pattern.m} equations that G G' is not sparse; use "
                 "Krylov(bandwidth=0), or a constraint that splits the shared state up."

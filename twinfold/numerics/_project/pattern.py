@@ -22,7 +22,7 @@ from twinfold.typing import ConstraintVector, State
 
 Index = Int[np.ndarray, "_"]
 # A pattern that needs more products than this is not worth calling sparse.
-MOST_COLOURS = 200
+MAX_COLOURS = 200
 _FOUND: dict[Any, "Pattern"] = {}
 
 
@@ -154,7 +154,7 @@ def _detect(problem: ProjectionProblem, known: Any, unknown: Any, like: np.ndarr
         jacobian = asdex.jacobian_coloring_from_sparsity(_plain(found))
         hessian = asdex.hessian_coloring_from_sparsity(_plain(curved))
     colours = max(jacobian.num_colors, hessian.num_colors)
-    if m > MOST_COLOURS and colours > MOST_COLOURS:
+    if m > MAX_COLOURS and colours > MAX_COLOURS:
         raise NotSparseError(_dense(m, n, f"{colours} products are needed to fill in its derivatives"))
     return Pattern(m, n, jacobian, hessian)
 
@@ -167,7 +167,7 @@ def _plain(found: Any) -> Any:
 
 
 def _check_sparse(entries: int, m: int, n: int) -> None:
-    if m > MOST_COLOURS and entries > 0.2 * m * n:
+    if m > MAX_COLOURS and entries > 0.2 * m * n:
         raise NotSparseError(_dense(m, n, f"{entries / (m * n):.0%} of its Jacobian can be different from zero"))
 
 

@@ -1,4 +1,4 @@
-"""One step of the robust projection: plain for predictors close to the manifold, guarded for the rest."""
+"""The guarded steps of the robust projection: Newton with a line search, and descent along the manifold."""
 
 from typing import TypeAlias
 

@@ -16,7 +16,7 @@ def pandas_module() -> Any:
     try:
         return importlib.import_module("pandas")
     except ImportError:
-        raise ImportError("Tables are read with pandas: pip install twinfold[table].") from None
+        raise ImportError("Tables are read with pandas: pip install 'twinfold[table]'.") from None
 
 
 def check_columns(frame: Any, argument: str, columns: Sequence[str]) -> None:

@@ -105,7 +105,7 @@ def test_what_is_not_measured_cannot_be_told_and_what_is_can(swings):
     length, velocity = look(check_invariants, twin, positions, states=("px", "py", "vx", "vy"))
     assert length.severity == "problem"
     assert velocity.severity == "note"
-    assert "vx, vy, which is not measured" in velocity.message
+    assert "vx, vy, which are not measured" in velocity.message
 
 
 @pytest.mark.slow

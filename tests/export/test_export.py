@@ -55,7 +55,9 @@ def test_a_name_is_text_in_c_whatever_it_contains(name, tmp_path):
     spec = ExportSpec("lag", [name], ["u"], ["x"], dt=0.1, x0=[1.0], w_low=[-1], w_high=[1])
     report = export_c(tw.Twin(lambda x, w: w - x), spec, tmp_path, samples=5, horizon=5)
     assert report.checked
-    library = build(find_compiler(), [tmp_path / "lag.c"], tmp_path / "lag.so")
+    compiler = find_compiler()
+    assert compiler is not None
+    library = build(compiler, [tmp_path / "lag.c"], tmp_path / "lag.so")
     names = (ctypes.c_char_p * 1).in_dll(ctypes.CDLL(str(library)), "lag_state_names")
     assert names[0] == name.encode()
 

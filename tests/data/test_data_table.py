@@ -210,5 +210,5 @@ def test_from_csv_needs_outputs(tmp_path):
 
 def test_without_pandas_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(ImportError, match=r"pip install twinfold\[table\]"):
+    with pytest.raises(ImportError, match=r"pip install 'twinfold\[table\]'"):
         load_dataset(None, **columns())

@@ -1,19 +1,18 @@
 """The reference (docs/api) has every public name exactly once, under its public path."""
 
 import importlib
-import inspect
 import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.rooms import ROOMS
 
 import twinfold as tw
 
 DOCS = Path(__file__).parents[2] / "docs"
 API = DOCS / "api"
 PAGES = sorted(API.glob("*.md"))
-ROOMS = tuple(name for name in dir(tw) if inspect.ismodule(getattr(tw, name)))
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.S | re.M)
 DIRECTIVE = re.compile(r"^#* *::: *(\S+)", re.M)
 

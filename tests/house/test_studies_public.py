@@ -6,26 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.rooms import ROOMS
 
 STUDIES = Path(__file__).parents[2] / "studies"
 FILES = sorted(STUDIES.rglob("*.py"))
-ROOMS = (
-    "check",
-    "data",
-    "export",
-    "identify",
-    "io",
-    "metrics",
-    "model",
-    "monitor",
-    "numerics",
-    "plot",
-    "report",
-    "systems",
-    "train",
-    "typing",
-    "workspace",
-)
 
 
 def public(module: str) -> set[str]:

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,14 @@ CASES = [
 ]
 
 
+def _build(name: str) -> Callable[[], tw.Twin]:
+    """The function that builds a golden twin."""
+    return runpy.run_path(str(GOLDEN / "systems" / f"{name}.py"))["twin"]
+
+
 @pytest.mark.parametrize("path", CASES)
 def test_a_model_file_of_an_earlier_release_predicts_the_same(path):
-    twin = runpy.run_path(str(path.with_name(f"{path.stem}_system.py")))["twin"]()
+    twin = _build(path.stem)()
     expected = json.loads(path.with_suffix(".json").read_text())
     x0, ts, w = (expected[name] and np.array(expected[name]) for name in ("x0", "ts", "w"))
     simulation = tw.load_model(path, twin).simulate(x0, ts, w, run=expected.get("run"))
@@ -44,7 +50,7 @@ def test_the_metadata_of_a_model_file_of_an_earlier_release_are_read(path):
 
 def test_a_loaded_file_can_be_saved_in_the_current_format(tmp_path):
     path = GOLDEN / "0.1.0" / "parts.twin"
-    build = runpy.run_path(str(path.with_name("parts_system.py")))["twin"]
+    build = _build("parts")
     loaded = tw.load_model(path, build())
     tw.save_model(tmp_path / "parts.twin", loaded, about=tw.read_info(path))
     with np.load(tmp_path / "parts.twin") as arrays:

@@ -36,7 +36,7 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 clean:
-	rm -rf $(VENV) runs .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) runs .cache .pytest_cache .ruff_cache build dist
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "twinfold needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'

@@ -26,7 +26,7 @@ def modules_after(*arguments: str, cwd: Path) -> list[str]:
     code = (
         "import json, sys\n"
         f"sys.argv = ['twinfold', *{list(arguments)!r}]\n"
-        "from twinfold.cli import main\n"
+        "from twinfold.__main__ import main\n"
         "try:\n    main()\nexcept SystemExit as done:\n    assert not done.code, done.code\n"
         f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))\n"
     )
@@ -47,6 +47,29 @@ def test_info_imports_no_jax(tmp_path):
     run.mkdir(parents=True)
     (run / "model.twin").write_bytes(MODEL.read_bytes())
     assert modules_after("info", "-C", "plant", "--set", "fit.seeds=5", cwd=tmp_path) == []
+
+
+INTERRUPT = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == sys.argv[0]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Interrupt())
+from twinfold.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["twinfold.cli", "typer", "twinfold.workspace._check", "jax", "jax.numpy", "pandas"])
+def test_ctrl_c_during_the_start_shows_no_traceback(module, tmp_path):
+    CliRunner().invoke(app, ["new", str(tmp_path / "plant")])
+    code = f"import sys; sys.argv = [{module!r}, 'check', '-C', 'plant']\n{INTERRUPT}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n"), done.stderr
 
 
 def test_version():

@@ -3,13 +3,16 @@
 import csv
 import gzip
 import json
+import resource
 
 import numpy as np
 import pytest
 
 from twinfold.io import json_safe, write_csv, write_json, write_json_lines, write_text
+from twinfold.io._archive import write_arrays
 
 THIRD = 1 / 3
+LARGE = {"a": np.zeros(10_000)}
 
 
 def test_json_has_plain_values_only():
@@ -56,3 +59,20 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         write_json_lines(tmp_path / "a.jsonl", rows())
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
     assert (tmp_path / "a.jsonl").read_text() == "old"
+
+
+@pytest.mark.parametrize(
+    "write", [lambda path: write_json(path, "x" * 100_000), lambda path: write_arrays(path, LARGE)]
+)
+def test_a_file_that_cannot_be_written_is_named_and_the_old_one_is_left(write, tmp_path):
+    path = tmp_path / "a.json"
+    write_text(path, "old")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        with pytest.raises(OSError, match=f"File too large, so the file was not written: '{path}'"):
+            write(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+    assert path.read_text() == "old"

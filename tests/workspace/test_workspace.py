@@ -213,8 +213,10 @@ def test_a_fit_finds_the_parameter_and_keeps_all_in_its_folder(fitted):
     folder, output = fitted
     run = folder / "runs" / "a"
     assert {path.name for path in run.iterdir()} == {
+        ".lock",
         "config.json",
         "config.toml",
+        "findings.json",
         "fit.npz",
         "model.twin",
         "history.jsonl",
@@ -299,7 +301,7 @@ def test_an_interrupted_fit_leaves_no_model_and_goes_on_from_its_checkpoint(fitt
     assert not (run / "model.twin").exists()
     logged = []
     assert not fit_workspace(workspace, progress=False, log=logged.append).interrupted
-    assert logged == [f"Resuming the fit in {run}."]
+    assert logged[0] == f"Resuming the fit in {run}."
     original = read_info(fitted[0] / "runs" / "a" / "model.twin")
     assert read_info(run / "model.twin").metrics == original.metrics
 
@@ -312,6 +314,8 @@ def test_evaluate_and_info_say_the_same_numbers(fitted, tmp_path):
     before = json.loads((folder / "runs" / "a" / "metrics.json").read_text())
     code, _ = call("evaluate", "-C", folder, "--out", tmp_path / "m.json")
     assert code == 0
+    assert json.loads((folder / "runs" / "a" / "metrics.json").read_text()) == before
+    assert [each["kind"] for each in before.pop("findings")] == ["outliers"]  # the steps of the input
     assert json.loads((tmp_path / "m.json").read_text()) == before
     code, output = call("info", "-C", folder, "--json")
     assert code == 0

@@ -8,6 +8,7 @@ import numpy as np
 from twinfold.check._finding import Finding, Severity, join_names
 from twinfold.check._noise import find_outliers
 from twinfold.check._subject import Subject
+from twinfold.data._duplicates import find_duplicates
 from twinfold.io import unknown_name
 
 MIN_GAP = 5.0  # times the usual step
@@ -151,15 +152,23 @@ def check_noise(subject: Subject) -> list[Finding]:
 
 
 def check_constant(subject: Subject) -> list[Finding]:
-    """Channels that are constant, or equal to another one."""
-    found = []
+    """Channels that are constant, or equal to another one; runs that are copies of another one."""
+    found, data = [], subject.data
     flat = {name: np.concatenate(series) for name, series in subject.channels.items()}
     constant = [name for name, values in flat.items() if np.nanstd(values) <= 1e-12 * np.nanmax(np.abs(values))]
+    nothing_to_fit = set(data.output_names) <= set(constant)
     for name in constant:
-        effect = "its effect cannot be learned" if name in subject.data.input_names else "there is nothing to fit"
-        found.append(Finding("constant", "warning", f"{name} is constant: {effect}.", {"channel": name}))
+        is_input = name in data.input_names
+        effect = "its effect cannot be learned" if is_input else "there is nothing to fit"
+        severity: Severity = "problem" if nothing_to_fit and not is_input else "warning"
+        found.append(Finding("constant", severity, f"{name} is constant: {effect}.", {"channel": name}))
     for one, other in itertools.combinations([name for name in flat if name not in constant], 2):
         if np.nanstd(flat[one] - flat[other]) <= 1e-9 * np.nanstd(flat[one]):
             message = f"{one} and {other} are the same channel: remove one."
             found.append(Finding("duplicated", "warning", message, {"channels": [one, other]}))
-    return found or [Finding("constant", "ok", "No channel is constant or duplicated.")]
+    copies = [(data.names[a], data.names[b]) for a, b in find_duplicates(data)]
+    if copies:
+        named = join_names([f"'{one}' and '{other}'" for one, other in copies])
+        message = f"Runs {named} contain the same measurements: remove the copies."
+        found.append(Finding("duplicated", "warning", message, {"runs": copies[:MAX_DETAILS], "count": len(copies)}))
+    return found or [Finding("constant", "ok", "No channel is constant, no channel or run is duplicated.")]

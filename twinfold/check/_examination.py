@@ -78,6 +78,11 @@ class Examination:
         """The number of findings of each severity."""
         return {name: sum(each.severity == name for each in self.findings) for name in SEVERITIES}
 
+    @property
+    def serious(self) -> tuple[Finding, ...]:
+        """The warnings and problems."""
+        return tuple(each for each in self.findings if each.severity in ("warning", "problem"))
+
     def select(self, kind: str, *severities: str) -> tuple[Finding, ...]:
         """Return the findings of one kind, of these severities if any are given."""
         return tuple(

@@ -8,11 +8,13 @@ from jaxtyping import Array
 
 from twinfold.check._finding import Finding, Severity, join_names
 from twinfold.check._subject import StateSamples, Subject
-from twinfold.model import Twin
+from twinfold.model import Twin, Unknown
 from twinfold.numerics import NoProjection
 from twinfold.numerics._constraint import inequality_rows, sides, value_and_jacobian
 
 MAX_VIOLATION = 0.01  # relative, of an initial state
+MAX_FIRST_ERROR = 0.5  # of the spread of an output, between the initial state and the first measurement
+MAX_NOISE_LEVELS = 10  # standard deviations of the noise
 MIN_SINGULAR_VALUE = 1e-8  # of rows of length one, below which they are linearly dependent
 MAX_CONDITION = 1e6  # condition number above which too many digits are lost
 
@@ -20,9 +22,9 @@ MAX_CONDITION = 1e6  # condition number above which too many digits are lost
 def check_initial_states(subject: Subject) -> list[Finding]:
     """The relative distance of the first state of each run from the manifold."""
     trajectory, _ = subject.simulated
+    found = _check_first_outputs(subject)
     if not subject.constrained:
-        return [Finding("constraint", "ok", "There is no constraint.")]
-    found = []
+        return [*found, Finding("constraint", "ok", "There is no constraint.")]
     if isinstance(subject.given.projection, NoProjection):
         message = "There is a constraint but no projection: it is enforced only as far as the loss penalises it."
         found.append(Finding("constraint", "note", message))
@@ -44,6 +46,27 @@ def check_initial_states(subject: Subject) -> list[Finding]:
     if severity != "note":
         message += " This is more than rounding or good sensors explain: correct x0, or the constraint."
     return [*found, Finding("initial", severity, message, detail)]
+
+
+def _check_first_outputs(subject: Subject) -> list[Finding]:
+    """Whether the initial states agree with the first measurements; those that the fit estimates are not checked."""
+    if isinstance(subject.given.initial, Unknown):
+        return []
+    simulated = np.asarray(subject.simulated[1])[:, 0]
+    off = np.abs(simulated - np.stack([run.y[0] for run in subject.data.runs]))
+    off = np.where(off > MAX_NOISE_LEVELS * np.nan_to_num(subject.noise), off / subject.spread, 0.0)
+    run, output = np.unravel_index(np.nanargmax(off), off.shape)
+    if not off[run, output] > MAX_FIRST_ERROR:
+        return []
+    runs = int(np.sum(np.nanmax(off, axis=1) > MAX_FIRST_ERROR))
+    message = (
+        f"The initial state contradicts the first measurement in {runs} of {len(off)} runs, most in run "
+        f"'{subject.data.names[run]}': {subject.data.output_names[output]} is off by {off[run, output]:.3g} of its "
+        "spread. Correct x0 or the twin's `initial`, or let the fit estimate it: initial=Unknown(guess, per_run=True)."
+    )
+    detail = {"runs": runs, "relative": float(off[run, output])}
+    # Parameters that are still to be estimated can be the reason where only a few runs are affected.
+    return [Finding("initial", "problem" if 2 * runs > len(off) else "warning", message, detail)]
 
 
 def check_rank(subject: Subject) -> list[Finding]:

@@ -55,7 +55,3 @@ def _options(
 ) -> None:
     pass
 
-
-def main() -> None:
-    """Run the `twinfold` command."""
-    app()

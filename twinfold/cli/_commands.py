@@ -62,13 +62,11 @@ def check(
     The exit code is 1 if there is a problem that prevents a fit.
     """
     with report_errors():
-        from twinfold.check import examine
         from twinfold.plot import save
+        from twinfold.workspace._check import examine_workspace
 
         workspace = common.open_in_x64(folder, overrides)
-        system, data = workspace.load_system(), workspace.load_data()
-        units = system.units | ({"t": system.units["time"]} if "time" in system.units else {})
-        examination = examine(system.twin, data, states=system.states, units=units, plots=plots)
+        examination = examine_workspace(workspace.load_system(), workspace.load_split(), plots=plots)
         if as_json:
             typer.echo(json.dumps(examination.as_dict(), indent=2))
         else:
@@ -93,7 +91,8 @@ def fit(
 ) -> None:
     """Fit the twin of system.py to the data, compare it with its baselines, and store both in a run folder.
 
-    The same command resumes a fit that was interrupted or killed.
+    System and data are checked first, as by `twinfold check`. The same command resumes a fit that was interrupted or
+    killed. The exit code is 1 if there is a problem, or if a baseline is more accurate than the twin.
 
     \b
     Examples:
@@ -116,6 +115,7 @@ def fit(
             typer.echo(f"{outcome.folder} already holds this fit; --force starts over.")
         print_metrics(outcome.metrics, common.console())
         typer.echo(f"Model: {outcome.folder / 'model.twin'}")
+        raise typer.Exit(CHECK_FAILED if any(each.severity == "problem" for each in outcome.findings) else 0)
 
 
 @app.command(rich_help_panel=PANEL)
@@ -137,18 +137,20 @@ def evaluate(
     """
     with report_errors():
         from twinfold.io import json_safe, write_json
-        from twinfold.workspace._baselines import evaluate_with_baselines
+        from twinfold.workspace._baselines import compare_with_baselines, evaluate_with_baselines
         from twinfold.workspace._display import print_metrics
-        from twinfold.workspace._files import METRICS
+        from twinfold.workspace._files import read_findings, write_metrics
 
         workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
         split = workspace.load_split()
         metrics = json_safe(evaluate_with_baselines(fitted.twin, split, fitted.physics))
         if split.train.fingerprint() == fitted.info.data_fingerprint:
-            write_json(workspace.run_folder / METRICS, metrics)
+            write_metrics(workspace.run_folder, metrics, read_findings(workspace.run_folder) or ())
         else:
             typer.echo("These are not the data of the fit: train, valid and test are parts of the new data.")
         print_metrics(metrics, common.console())
+        for finding in compare_with_baselines(metrics):
+            typer.echo(f"Note: {finding.message}", err=True)
         if out is not None:
             write_json(out, metrics)
 

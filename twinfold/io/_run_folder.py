@@ -1,15 +1,18 @@
 """Run folders. A folder belongs to one configuration, which is stored in a single file, the claim."""
 
+import contextlib
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from twinfold._version import __version__
+from twinfold.io._atomic import remove_stale_parts
+from twinfold.io._lock import LOCK_FILES, lock_folder
 from twinfold.io._writers import json_safe, write_json
 
 CLAIM = "config.json"
@@ -24,9 +27,11 @@ class ConfigurationMismatch(Exception):
     ```python
     from pathlib import Path
 
-    tw.io.RunFolder(Path("runs/a")).claim({"seeds": 3})
+    with tw.io.RunFolder(Path("runs/a")).claim({"seeds": 3}):
+        pass
     try:
-        tw.io.RunFolder(Path("runs/a")).claim({"seeds": 5})
+        with tw.io.RunFolder(Path("runs/a")).claim({"seeds": 5}):
+            pass
     except tw.io.ConfigurationMismatch as error:
         print(error)  # ... seeds: 3 in the folder, 5 requested ...
     ```
@@ -61,8 +66,10 @@ class RunFolder:
     from pathlib import Path
 
     folder = tw.io.RunFolder(Path("runs/a"), outputs=("*.npz",))
-    folder.claim({"seeds": 3}, command="fit --seeds 3")  # False: a new run
-    folder.claim({"seeds": 3})  # True: the run is resumed
+    with folder.claim({"seeds": 3}, command="fit --seeds 3") as resumed:
+        resumed  # False: a new run
+    with folder.claim({"seeds": 3}) as resumed:
+        resumed  # True
     folder.read()["settings"]  # {"seeds": 3}
     ```
     """
@@ -72,29 +79,31 @@ class RunFolder:
     packages: tuple[str, ...] = ()
     read_settings: Callable[[Path], Mapping[str, Any]] | None = None
 
+    @contextlib.contextmanager
     def claim(
         self, settings: Mapping[str, Any], *, command: str = "", force: bool | None = False, resume: bool = True
-    ) -> bool:
-        """Create the folder for a run, or resume the run in it.
+    ) -> Iterator[bool]:
+        """Create the folder for a run, or resume the run in it, and hold it: no other process can claim it meanwhile.
 
         **Arguments:** `settings`, everything that the numbers of the run depend on; `command`, as typed; `force`: start
         over, whatever configuration the folder belongs to (None: the caller has no such option to offer); `resume`:
         whether a run of the same configuration may be resumed.
 
-        **Returns:** whether a run is resumed. **Raises:** `ConfigurationMismatch`.
+        **Returns:** a context manager whose value is whether a run is resumed.
+
+        **Raises:** `ConfigurationMismatch`; `FolderInUse` if another process holds the folder.
         """
         claim = json_safe({"settings": settings, "versions": versions(), "command": command})
-        if self.path.exists() and not self.path.is_dir():
-            raise ConfigurationMismatch(f"{self.path} is a file, not a folder. Choose another folder with --out.")
-        occupied = self.path.exists() and any(self.path.iterdir())
-        if occupied:
-            self._check(claim, force, resume)
-        if force:
-            for pattern in self.outputs:
-                for file in self.path.glob(pattern):
-                    file.unlink()
-        write_json(self.path / CLAIM, claim)
-        return occupied and not force
+        self._check(claim, force, resume)  # before the lock, which writes to the folder
+        with lock_folder(self.path):
+            occupied = self._check(claim, force, resume)  # another process may have claimed it in between
+            remove_stale_parts(self.path)
+            if force:
+                for pattern in self.outputs:
+                    for file in self.path.glob(pattern):
+                        file.unlink()
+            write_json(self.path / CLAIM, claim)
+            yield occupied and not force
 
     def read(self) -> dict[str, Any]:
         """The claim of the folder: `settings`, `versions` and `command`. **Raises:** `ConfigurationMismatch`."""
@@ -110,7 +119,14 @@ class RunFolder:
                 "Choose another folder with --out."
             ) from error
 
-    def _check(self, claim: dict[str, Any], force: bool | None, resume: bool) -> None:
+    def _check(self, claim: dict[str, Any], force: bool | None, resume: bool) -> bool:
+        """Whether the folder already holds a run; an error unless the claim is granted."""
+        if self.path.exists() and not self.path.is_dir():
+            raise ConfigurationMismatch(f"{self.path} is a file, not a folder. Choose another folder with --out.")
+        # A process that is killed while it claims the folder leaves these: the next one starts afresh.
+        incomplete = (f"{CLAIM}.*.part", *LOCK_FILES)
+        if not self.path.exists() or all(any(map(file.match, incomplete)) for file in self.path.iterdir()):
+            return False
         stored = self.read()
         old, new = (
             each["settings"] | {name: each["versions"].get(name) for name in self.packages} for each in (stored, claim)
@@ -127,3 +143,4 @@ class RunFolder:
             raise ConfigurationMismatch(
                 f"{self.path} already holds this run. Continue it with --resume, or choose another folder with --out."
             )
+        return True

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from twinfold.io import atomic_write
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -106,8 +108,8 @@ def save(figure: "Figure", path: str | Path, *, dpi: int = 150) -> None:
     """
     from matplotlib import rc_context
 
-    with rc_context(STYLE):
-        figure.savefig(path, dpi=dpi, format=Path(path).suffix.lstrip(".") or "png")
+    with rc_context(STYLE), atomic_write(path) as file:
+        figure.savefig(file, dpi=dpi, format=Path(path).suffix.lstrip(".") or "png")
 
 
 def math_label(name: str) -> str:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from twinfold.check import Finding
 from twinfold.data import Dataset
 from twinfold.metrics import Predictions, measure, predict, rmse
 from twinfold.model import AbstractLearned, Twin
@@ -63,6 +64,24 @@ def evaluate_with_baselines(
         model: {part: _metrics(_select_runs(each, rows[part]), data.output_names) for part in parts}
         for model, each in predictions.items()
     }
+
+
+def compare_with_baselines(metrics: dict[str, Any]) -> list[Finding]:
+    """A problem for each baseline that predicts held-out runs (if there are none, the training runs) better."""
+    part = next(name for name in ("test", "valid", "train") if name in metrics[TWIN])
+    error = metrics[TWIN][part]["rmse"]
+    found = []
+    for model, parts in metrics.items():
+        rival = parts[part]["rmse"]
+        if model == TWIN or rival is None or (error is not None and error <= rival):
+            continue
+        errors = " and ".join("none" if value is None else f"{value:.3g}" for value in (rival, error))
+        message = (
+            f"The baseline '{model}' predicts the {part} runs better than the twin (RMSE {errors}): what was learned "
+            "does harm there. Use the baseline, or fit with more data, a smaller network or another loss."
+        )
+        found.append(Finding("baseline", "problem", message, {"model": model, "rmse": rival, "twin": error}))
+    return found
 
 
 def _constant(like: Predictions, train: Dataset) -> Predictions:

@@ -1,12 +1,15 @@
 """The files in the run folder of a workspace: which configuration they belong to, their names, the history of a fit."""
 
+import contextlib
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from twinfold.io import RunFolder, write_json_lines, write_text
+from twinfold.check import Finding
+from twinfold.io import RunFolder, write_json, write_json_lines, write_text
 from twinfold.workspace._config import Config, parse_config
 
 if TYPE_CHECKING:
@@ -15,22 +18,24 @@ if TYPE_CHECKING:
 CONFIG = "config.toml"
 CHECKPOINT, PHYSICS_CHECKPOINT = "fit.npz", "physics.npz"
 MODEL, PHYSICS = "model.twin", "physics.twin"
-HISTORY, METRICS = "history.jsonl", "metrics.json"
-OUTPUTS = (CHECKPOINT, PHYSICS_CHECKPOINT, MODEL, PHYSICS, HISTORY, METRICS)
+HISTORY, METRICS, FINDINGS = "history.jsonl", "metrics.json", "findings.json"
+OUTPUTS = (CHECKPOINT, PHYSICS_CHECKPOINT, MODEL, PHYSICS, HISTORY, METRICS, FINDINGS)
 DECISIVE_SECTIONS = ("system", "data", "fit", "loss")  # the numbers of a fit depend on these
 FINGERPRINTS = ("system sha256", "data fingerprint")
 CURVES = ("stage", "loss", "score", "rate", "failed_runs")
 
 
-def claim_run_folder(folder: Path, config: Config, fingerprints: tuple[str, str], *, force: bool) -> bool:
-    """Create the run folder of a fit, or resume the fit in it; see `twinfold.io.RunFolder.claim`.
+@contextlib.contextmanager
+def claim_run_folder(folder: Path, config: Config, fingerprints: tuple[str, str], *, force: bool) -> Iterator[bool]:
+    """Create the run folder of a fit, or resume the fit in it, and hold it; see `twinfold.io.RunFolder.claim`.
 
     **Arguments:** `folder`; `config`; `fingerprints` of system.py and data; `force`: start over.
     """
     run = RunFolder(folder, outputs=OUTPUTS, read_settings=_settings_of_version_0_1)
-    resumed = run.claim(_decisive(config) | dict(zip(FINGERPRINTS, fingerprints, strict=True)), force=force)
-    write_text(folder / CONFIG, config.toml())
-    return resumed
+    settings = _decisive(config) | dict(zip(FINGERPRINTS, fingerprints, strict=True))
+    with run.claim(settings, force=force) as resumed:
+        write_text(folder / CONFIG, config.toml())
+        yield resumed
 
 
 def read_fit_config(folder: Path) -> Config:
@@ -46,6 +51,25 @@ def _settings_of_version_0_1(folder: Path) -> dict[str, Any]:
     """Version 0.1 kept the settings in config.toml and the fingerprints in versions.json."""
     versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
     return _decisive(read_fit_config(folder)) | {name: versions.get(name) for name in FINGERPRINTS}
+
+
+def write_metrics(folder: Path, metrics: dict[str, Any], findings: Sequence[Finding]) -> None:
+    """Write metrics.json: model -> part -> metric -> number, and the findings."""
+    write_json(folder / METRICS, metrics | {"findings": [vars(each) for each in findings]})
+
+
+def write_findings(folder: Path, findings: Sequence[Finding]) -> None:
+    """Write the warnings and problems of a fit, so that the same command repeats them."""
+    write_json(folder / FINDINGS, [vars(each) for each in findings])
+
+
+def read_findings(folder: Path) -> tuple[Finding, ...] | None:
+    """The warnings and problems of a fit; None if there is no readable list."""
+    try:
+        stored = json.loads((folder / FINDINGS).read_text(encoding="utf-8"))
+        return tuple(Finding(each["kind"], each["severity"], each["message"], each["detail"]) for each in stored)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def write_history(folder: Path, fit: "Fit") -> None:

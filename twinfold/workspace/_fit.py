@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from twinfold.check import Finding
 from twinfold.data import Dataset
-from twinfold.io import ModelInfo, json_safe, read_info, versions, write_json
+from twinfold.io import ModelInfo, json_safe, read_info, versions
 from twinfold.model import Twin, load_model, save_model
 from twinfold.model._learned.base import learned_parts
 from twinfold.report._learned_parts import sample_states
 from twinfold.train import Fit, LevenbergMarquardt, fit
 from twinfold.workspace import _files as files
-from twinfold.workspace._baselines import evaluate_with_baselines, without_learned_parts
+from twinfold.workspace._baselines import compare_with_baselines, evaluate_with_baselines, without_learned_parts
+from twinfold.workspace._check import examine_workspace
 from twinfold.workspace._data import DataSplit
 from twinfold.workspace._system import System
 from twinfold.workspace._trackers import tracker
@@ -38,11 +40,13 @@ class Fitted:
 class FitOutcome:
     """The result of a fit: `metrics` model -> part -> metric -> number, empty if it was interrupted.
 
+    `findings`: the warnings and problems of the checks before the fit and of the comparison with the baselines.
     `finished_before`: an earlier call had completed the fit. `failures`: why a seed became non-finite, by seed.
     """
 
     folder: Path
     metrics: dict[str, Any]
+    findings: tuple[Finding, ...] = ()
     interrupted: bool = False
     finished_before: bool = False
     failures: dict[int, str] | None = None
@@ -55,12 +59,13 @@ def fit_workspace(
     progress: bool | Callable[[float, str], None] = True,
     log: Callable[[str], None] = lambda line: None,
 ) -> FitOutcome:
-    """Fit the twin of a workspace; write model, history and metrics into its run folder.
+    """Check and fit the twin of a workspace; write findings, model, history and metrics into its run folder.
 
     **Arguments:** `workspace`; `force`: start over, whatever fit the folder holds; `progress`, see `twinfold.fit`;
-    `log`, called with a line of text for each event.
+    `log`, called with a line of text for each event and finding.
 
-    **Raises:** `ConfigurationMismatch` if the folder belongs to another configuration; nothing in it was changed.
+    **Raises:** `ConfigurationMismatch` if the folder belongs to another configuration, `FolderInUse` if another process
+    holds it; nothing in it was changed.
 
     **Example:**
 
@@ -84,28 +89,40 @@ def fit_workspace(
         log(note)
     track = tracker(config.run.track, folder)  # raises before the fit if an extra is missing
     fingerprints = (system.sha256, split.train.fingerprint())
-    if files.claim_run_folder(folder, config, fingerprints, force=force):
-        if (folder / files.METRICS).exists() and (folder / files.MODEL).exists():
-            return FitOutcome(folder, read_info(folder / files.MODEL).metrics, finished_before=True)
-        log(f"Resuming the fit in {folder}.")
-    done = refit(workspace, system, split, progress=progress)
-    files.write_history(folder, done)
-    if done.interrupted:
-        return FitOutcome(folder, {}, interrupted=True, failures=done.failures)
-    if not np.isfinite(done.scores).any():
-        raise ValueError(
-            "Every seed became non-finite. `twinfold check` shows whether the physics runs and the step is stable; a "
-            "smaller fit.learning_rate, short windows (fit.window) or zero_last=True in the networks can help."
-        )
-    physics = _fit_physics(workspace, done.twin, split)
-    metrics = json_safe(evaluate_with_baselines(done.twin, split, physics))
-    about = _model_info(workspace, system, done.twin, split.train, metrics)
-    if physics is not None:
-        save_model(folder / files.PHYSICS, physics, about=about)
-    save_model(folder / files.MODEL, done.twin, about=about)
-    track(done, metrics, config)
-    write_json(folder / files.METRICS, metrics)
-    return FitOutcome(folder, metrics, failures=done.failures)
+    with files.claim_run_folder(folder, config, fingerprints, force=force) as resumed:
+        finished = resumed and (folder / files.METRICS).exists() and (folder / files.MODEL).exists()
+        if resumed and not finished:
+            log(f"Resuming the fit in {folder}.")
+        findings = files.read_findings(folder) if resumed else None
+        if findings is None:
+            findings = examine_workspace(system, split).serious
+            files.write_findings(folder, findings)
+        for finding in findings:
+            log(f"{finding.severity.capitalize()}: {finding.message}")
+        if finished:
+            return FitOutcome(folder, read_info(folder / files.MODEL).metrics, findings, finished_before=True)
+        done = refit(workspace, system, split, progress=progress)
+        files.write_history(folder, done)
+        if done.interrupted:
+            return FitOutcome(folder, {}, findings, interrupted=True, failures=done.failures)
+        if not np.isfinite(done.scores).any():
+            raise ValueError(
+                "Every seed became non-finite. `twinfold check` shows whether the physics runs and the step is stable; "
+                "a smaller fit.learning_rate, short windows (fit.window) or zero_last=True in the networks can help."
+            )
+        physics = _fit_physics(workspace, done.twin, split)
+        metrics = json_safe(evaluate_with_baselines(done.twin, split, physics))
+        for finding in compare_with_baselines(metrics):
+            findings = (*findings, finding)
+            log(f"{finding.severity.capitalize()}: {finding.message}")
+        files.write_findings(folder, findings)
+        about = _model_info(workspace, system, done.twin, split.train, metrics)
+        if physics is not None:
+            save_model(folder / files.PHYSICS, physics, about=about)
+        save_model(folder / files.MODEL, done.twin, about=about)
+        track(done, metrics, config)
+        files.write_metrics(folder, metrics, findings)
+    return FitOutcome(folder, metrics, findings, failures=done.failures)
 
 
 def refit(

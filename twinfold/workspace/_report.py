@@ -50,6 +50,6 @@ def read_metrics(workspace: Workspace, fitted: Fitted) -> dict[str, Any]:
     """The metrics of the last evaluation; those in the model file if there is no readable metrics.json."""
     try:
         metrics = json.loads((workspace.run_folder / files.METRICS).read_text(encoding="utf-8"))
-        return metrics if isinstance(metrics, dict) else fitted.info.metrics
-    except (OSError, ValueError):
+        return {name: parts for name, parts in metrics.items() if isinstance(parts, dict)}
+    except (OSError, ValueError, AttributeError):
         return fitted.info.metrics

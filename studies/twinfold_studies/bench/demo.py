@@ -105,8 +105,19 @@ def run_demo(
     methods = stages(settings)
     claimed = dataclasses.asdict(settings) | {"stages": [f"{m.name}, {m.epochs} epochs" for m in methods]}
     folder = RunFolder(out, outputs=("fits/*.npz",), packages=("twinfold", "jax"))
-    if folder.claim(claimed, command=command, force=force):
-        log(f"Resuming the run in {out}")
+    with folder.claim(claimed, command=command, force=force) as resumed:
+        if resumed:
+            log(f"Resuming the run in {out}")
+        return _run_models(settings, methods, out, progress, log)
+
+
+def _run_models(
+    settings: Settings,
+    methods: tuple[AbstractMethod, ...],
+    out: Path,
+    progress: bool,
+    log: Callable[[str], None],
+) -> Results:
     start = time.perf_counter()
     data = make_data(settings)
     results = Results(settings, data, [], {}, {"data": time.perf_counter() - start})

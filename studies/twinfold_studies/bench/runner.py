@@ -40,22 +40,24 @@ def run_experiment(
     """Compute missing results, then write tables, figures and report.html to `out/NAME/`."""
     options = experiment.with_defaults(options)
     folder = out / experiment.name
-    claim = RunFolder(folder, packages=("twinfold",)).claim
-    claim(run_settings(options), command=command, force=None, resume=resume)
-    requests = experiment.requests(options)
-    deadline = None if seconds is None else time.monotonic() + seconds
-    report = run_queue(requests, out, workers=workers, seconds=seconds, log=log, show=show)
-    store = Store(out, deadline)
-    findings = Findings([], [])
-    with record_skips(store):  # results without which there are no findings; the experiment handles all others
-        findings = experiment.analyse(store, options, log)
-    missing = [each for each in requests if store.result(each.job, each.seeds) is None]
-    failures = [(each.job.key, store.failure(each.job) or _progress(each, store)) for each in missing] + store.skipped
-    report.interrupted = report.interrupted or any(reason == OUT_OF_TIME for _, reason in store.skipped)
-    report.failed |= {name: reason for name, reason in store.skipped if reason != OUT_OF_TIME}
-    lines = metric_lines((each.job for each in requests), store, max((each.seeds for each in requests), default=1))
-    write_json_lines(folder / "metrics.jsonl.gz", lines)
-    write_report(experiment, findings, folder, failures)
+    run = RunFolder(folder, packages=("twinfold",))
+    with run.claim(run_settings(options), command=command, force=None, resume=resume):
+        requests = experiment.requests(options)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        report = run_queue(requests, out, workers=workers, seconds=seconds, log=log, show=show)
+        store = Store(out, deadline)
+        findings = Findings([], [])
+        with record_skips(store):  # results without which there are no findings; the experiment handles all others
+            findings = experiment.analyse(store, options, log)
+        missing = [each for each in requests if store.result(each.job, each.seeds) is None]
+        failures = [
+            (each.job.key, store.failure(each.job) or _progress(each, store)) for each in missing
+        ] + store.skipped
+        report.interrupted = report.interrupted or any(reason == OUT_OF_TIME for _, reason in store.skipped)
+        report.failed |= {name: reason for name, reason in store.skipped if reason != OUT_OF_TIME}
+        lines = metric_lines((each.job for each in requests), store, max((each.seeds for each in requests), default=1))
+        write_json_lines(folder / "metrics.jsonl.gz", lines)
+        write_report(experiment, findings, folder, failures)
     return folder / "report.html", report
 
 

@@ -5,7 +5,6 @@ import dataclasses
 import re
 import shutil
 import subprocess
-import zipfile
 from typing import Any
 
 import jax
@@ -13,6 +12,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from support.exports import PENDULUM_SPEC as SPEC
+from support.exports import STRICT, compiled_step, needs_compiler, pendulum_twin
 from twinfold_studies.systems.registry import SYSTEMS, system
 
 import twinfold as tw
@@ -28,66 +29,13 @@ from twinfold.export import (
     export_twin,
     load_stablehlo,
 )
-from twinfold.export._c.compiled import CompiledStep, build, find_compiler
+from twinfold.export._c.compiled import build, find_compiler
+from twinfold.export._c.export import compare_library
 from twinfold.export._c.source import write_source
-from twinfold.export._fmu.host import Host, HostError
 from twinfold.export._reference import build_reference
 from twinfold.export._step import MESSAGES, build_step, precision
 
-needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
-STRICT = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"]
 PROJECTIONS = {"none": None, "tangent": tw.Tangent(), "newton": tw.Newton(), "adaptive": tw.Adaptive()}
-
-
-def pendulum(t, x, w, p):
-    """A pendulum in Cartesian coordinates with a force."""
-    pull = (x[2:] @ x[2:] - p["g"] * x[1]) / p["l"] ** 2
-    return jnp.concatenate([x[2:], w - pull * x[:2] - jnp.array([0.0, 1.0]) * p["g"]])
-
-
-FORGED = 'a??/"}; __attribute__((constructor)) static void evil(void) { __builtin_trap(); } const char *b[] = {"//'
-
-
-@needs_compiler
-@pytest.mark.parametrize("name", [FORGED, "innocent??/", 'quote" and \\', "line\nbreak", "100 %", "Größe"])
-def test_a_name_is_text_in_c_whatever_it_contains(name, tmp_path):
-    """A name read from a model file ends up in a C string, and the compiled file is loaded."""
-    spec = ExportSpec("lag", [name], ["u"], ["x"], dt=0.1, x0=[1.0], w_low=[-1], w_high=[1])
-    report = export_c(tw.Twin(lambda x, w: w - x), spec, tmp_path, samples=5, horizon=5)
-    assert report.checked
-    compiler = find_compiler()
-    assert compiler is not None
-    library = build(compiler, [tmp_path / "lag.c"], tmp_path / "lag.so")
-    names = (ctypes.c_char_p * 1).in_dll(ctypes.CDLL(str(library)), "lag_state_names")
-    assert names[0] == name.encode()
-
-
-def pendulum_twin(projection=None, input_interpolation: Any = "hold"):
-    twin = tw.Twin(
-        tw.GreyBox(pendulum, tw.MLP(states=[2, 3], adds_to=[2, 3], width=16, depth=2)),
-        params={"l": 1.0, "g": tw.Unknown(9.81)},
-        observe=lambda x, w: jnp.stack([jnp.arctan2(x[0], -x[1]), x[2] * w[0]]),
-        constraint=None if projection is None else tw.Constraint(lambda x, p: x[:2] @ x[:2] - p["l"] ** 2),
-        projection=projection,
-        input_interpolation=input_interpolation,
-    )
-    with precision(np.float64):
-        return twin.initialise(jr.key(0), states=4, inputs=2)
-
-
-SPEC = ExportSpec(
-    "pendulum",
-    ["x", "y", "vx", "vy"],
-    ["ux", "uy"],
-    ["angle", "power"],
-    dt=0.01,
-    x0=[0.6, -0.8, 0.0, 0.0],
-    x_low=[-1, -1, -2, -2],
-    x_high=[1, 1, 2, 2],
-    w_low=[-1, -1],
-    w_high=[1, 1],
-    units={"vx": "m/s", "angle": "rad"},
-)
 
 
 @needs_compiler
@@ -100,7 +48,7 @@ def test_c_is_the_simulation(tmp_path):
     assert (report.largest_difference or 0.0) <= 1e-12
     assert [file.name for file in report.files] == ["pendulum.c", "pendulum.h"]
     step, run = reference.step, reference.simulation
-    compiled = CompiledStep(build(find_compiler() or "", [report.files[0]], tmp_path / "p.so"), step)
+    compiled = compiled_step(report.files[0], step)
     assert step.parameters == ("g", "l")
     for gravity in (9.81, 20.0):  # parameters are arguments
         p = np.array([gravity, 1.0])
@@ -146,47 +94,10 @@ def test_c_reports_failures(tmp_path):
     with precision(np.float64):
         step = build_step(twin, spec)
         files = write_source(step, tmp_path)
-    compiled = CompiledStep(build(find_compiler() or "", [files[0]], tmp_path / "b.so", flags=STRICT), step)
+    compiled = compiled_step(files[0], step, flags=STRICT)
     state, _, status = compiled.step(0.0, np.zeros(0), np.zeros(0), np.zeros(0), np.array([1e120]))
     assert status == 1
     assert state[0] == 1e120
-
-
-@needs_compiler
-def test_fmu(tmp_path):
-    """The FMU passes FMPy, if installed; a host can set parameters, and save and restore the state."""
-    twin = pendulum_twin(tw.Tangent())
-    report = export_fmu(twin, SPEC, tmp_path, horizon=60)
-    assert report.checked, report.messages
-    assert (report.free_running_difference or 0.0) <= 1e-9
-    with zipfile.ZipFile(report.files[0]) as archive:
-        archive.extractall(tmp_path / "inside")
-        text = archive.read("modelDescription.xml").decode()
-    guid = text.split('guid="')[1].split('"')[0]
-    for expected in ('name="ux"', 'name="angle"', 'name="vx"', 'name="g"', 'start="9.81"', 'unit="m/s"'):
-        assert expected in text
-    (library,) = (tmp_path / "inside" / "binaries").glob("*/pendulum*")
-    with pytest.raises(HostError, match="GUID"):
-        Host(library, "{another}")
-    host = Host(library, guid)
-    host.start(0.0, np.zeros(2))
-    host.step(0.0, 0.01)
-    saved = ctypes.c_void_p()
-    host.call("fmi2GetFMUstate", ctypes.byref(saved))
-    host.step(0.01, 0.05)  # five steps at once
-    later = host.get(4, 4)
-    host.call("fmi2SetFMUstate", saved)
-    for k in range(5):
-        host.step(0.01 + 0.01 * k, 0.01)
-    np.testing.assert_allclose(host.get(4, 4), later, rtol=1e-14)
-    with pytest.raises(HostError, match=r"multiple of 0\.01"):
-        host.step(0.06, 0.015)
-    host.call("fmi2SetFMUstate", saved)
-    host.set(8, np.array([0.0]))  # no gravity
-    host.step(0.01, 0.05)
-    assert abs(host.get(4, 4)[3] - later[3]) > 0.1
-    host.call("fmi2FreeFMUstate", ctypes.byref(saved))
-    host.close()
 
 
 def test_without_a_compiler(tmp_path, monkeypatch):
@@ -207,6 +118,8 @@ def test_inconsistent_arguments_are_rejected(tmp_path):
         ({"x0": [1.0]}, "1 values for 4 states"),
         ({"x_low": [5.0] * 4}, "x_low"),
         ({"inputs": ["u", "u"]}, "duplicate name"),
+        ({"x0": [1.0, float("nan"), 0.0, 0.0]}, r"x0=.*must be finite"),
+        ({"w_high": [1.0, float("inf")]}, r"w_high=.*must be finite"),
     ):
         with pytest.raises(ValueError, match=message):
             dataclasses.replace(SPEC, **change)
@@ -273,53 +186,6 @@ def test_systems_in_c(name, projection, tmp_path):
     report = export_c(twin, spec, tmp_path)
     assert report.checked, report.messages
     assert (report.largest_difference or 0.0) <= 1e-12
-
-
-HOST = r"""
-#include <dlfcn.h>
-#include <stdio.h>
-typedef struct { void *f[5]; } Callbacks;
-int main(int count, char **args)
-{
-    Callbacks none = {{0}};
-    void *library = dlopen(args[1], RTLD_NOW | RTLD_LOCAL);
-    if (!library) { puts(dlerror()); return 1; }
-    void *(*make)(const char *, int, const char *, const char *, void *, int, int) = dlsym(library, "fmi2Instantiate");
-    int (*setup)(void *, int, double, double, int, double) = dlsym(library, "fmi2SetupExperiment");
-    int (*enter)(void *) = dlsym(library, "fmi2EnterInitializationMode");
-    int (*leave)(void *) = dlsym(library, "fmi2ExitInitializationMode");
-    int (*step)(void *, double, double, int) = dlsym(library, "fmi2DoStep");
-    int (*get)(void *, const unsigned *, size_t, double *) = dlsym(library, "fmi2GetReal");
-    void *slave = make("host", 1, args[2], 0, &none, 0, 0);
-    if (!slave || setup(slave, 0, 0, 0, 0, 0) || enter(slave) || leave(slave)) return 2;
-    for (int k = 0; k < 100; k++) if (step(slave, 0.01 * k, 0.01, 1)) return 3;
-    unsigned at[4] = {4, 5, 6, 7};
-    double x[4];
-    if (get(slave, at, 4, x)) return 4;
-    printf("%.17g %.17g %.17g %.17g\n", x[0], x[1], x[2], x[3]);
-    return count == 0;
-}
-"""
-
-
-@pytest.mark.slow
-@needs_compiler
-def test_plain_c_host(tmp_path):
-    """A short C program loads the binary of the FMU and runs it without Python."""
-    twin = pendulum_twin(tw.Newton())
-    report = export_fmu(twin, SPEC, tmp_path, horizon=20)
-    with zipfile.ZipFile(report.files[0]) as archive:
-        archive.extractall(tmp_path / "inside")
-        guid = archive.read("modelDescription.xml").decode().split('guid="')[1].split('"')[0]
-    (library,) = (tmp_path / "inside" / "binaries").glob("*/pendulum*")
-    (tmp_path / "host.c").write_text(HOST)
-    program = tmp_path / "host"
-    subprocess.run([find_compiler() or "", str(tmp_path / "host.c"), "-o", str(program), "-ldl"], check=True)
-    done = subprocess.run([str(program), str(library), guid], capture_output=True, text=True, check=True)
-    with precision(np.float64):
-        ts = 0.01 * np.arange(101)
-        expected = twin.simulate(jnp.asarray(SPEC.x0), jnp.asarray(ts), jnp.zeros((101, 2))).xs[-1]
-    np.testing.assert_allclose(np.array(done.stdout.split(), float), expected, atol=1e-9)
 
 
 def rectified(integrator):
@@ -397,5 +263,5 @@ def test_a_wrong_weight_is_detected(tmp_path):
     assert found is not None
     weight = found.group(1)
     files[0].write_text(text.replace(weight, repr(float(weight) * (1 + 1e-7))))
-    compiled = CompiledStep(build(find_compiler() or "", [files[0]], tmp_path / "p.so"), reference.step)
-    assert reference.compare_simulation(compiled.init, compiled.step) > 1e-12
+    _, drift = compare_library(build(find_compiler() or "", files[:1], tmp_path / "p.so"), reference)
+    assert drift > 1e-12

@@ -5,15 +5,14 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 import pytest
+from support.exports import compiled_step, needs_compiler
 
 import twinfold as tw
 from twinfold.export import ExportSpec, NotExportable, export_c
-from twinfold.export._c.compiled import CompiledStep, build, find_compiler
 from twinfold.export._c.source import write_source
 from twinfold.export._step import build_step, precision
 
 N = 12
-needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 
 
 def square(x):
@@ -102,7 +101,7 @@ def test_primitives(names, tmp_path):
         step = build_step(tw.Twin(lambda x: -x, observe=observed), spec)
         files = write_source(step, tmp_path)
         flags = ["-std=c99", "-O0", "-fPIC", "-shared"]  # three huge functions: optimising them takes minutes
-        compiled = CompiledStep(build(find_compiler() or "", [files[0]], tmp_path / "rules.so", flags=flags), step)
+        compiled = compiled_step(files[0], step, flags=flags)
         expected = np.asarray(jax.jit(jax.vmap(observed))(x))
     wrong, ends = {}, np.cumsum(sizes)[:-1]
     for row, values in zip(x, expected, strict=True):

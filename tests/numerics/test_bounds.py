@@ -9,6 +9,7 @@ import pytest
 from support.jacobians import QUICK
 
 import twinfold as tw
+from twinfold._core import outcome_codes
 from twinfold._core._results import RESULTS
 from twinfold.model._constraint.base import Conserved, Constraint, Stack
 from twinfold.model._constraint.bounds import Bounds
@@ -104,7 +105,7 @@ def test_curved_bounds_on_a_curved_manifold(name):
     shifts = H * np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
     found = run(name, "sphere")((xs[:, None] + shifts).reshape(-1, 3), np.zeros(3))
     out, forward, reverse = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(60, 7, *leaf.shape[1:]), found)
-    solved = np.asarray(out.result._value == int(RESULTS.successful._value))
+    solved = np.asarray(outcome_codes(out.result) == int(outcome_codes(RESULTS.successful)))
     at = out.x[:, 0]
     assert out.violation[solved].max() <= (1e-14 if name == "robust" else 1e-11)
     np.testing.assert_allclose(reverse, forward, rtol=0, atol=1e-12)

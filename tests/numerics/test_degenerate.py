@@ -14,6 +14,7 @@ import pytest
 from support.jacobians import QUICK
 
 import twinfold as tw
+from twinfold._core import outcome_codes
 from twinfold._core._results import RESULTS
 from twinfold.model._constraint.base import Conserved, Constraint, Stack
 from twinfold.numerics._project.adaptive import Adaptive
@@ -155,9 +156,9 @@ def test_correct_or_flagged(name, rows, dtype):
     out, forward, reverse, difference = evaluated(name, rows, dtype)
     tolerance = PROJECTIONS[name][1]
     precise = dtype is np.float64
-    solved = np.asarray(out.result._value) == int(RESULTS.successful._value)
+    solved = np.asarray(outcome_codes(out.result)) == int(outcome_codes(RESULTS.successful))
     reference, doubled, _, _ = evaluated(name, rows, np.float64)
-    agreed = np.asarray(reference.result._value) == int(RESULTS.successful._value)
+    agreed = np.asarray(outcome_codes(reference.result)) == int(outcome_codes(RESULTS.successful))
     for leaf in (out.x, out.multiplier, out.violation, forward, reverse):
         assert np.isfinite(leaf).all()
         assert leaf.dtype == dtype

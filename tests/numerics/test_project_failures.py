@@ -7,6 +7,7 @@ import pytest
 from support.cases import BY_NAME, kepler_energy
 from support.jacobians import QUICK, distance, relative, with_jacobians
 
+from twinfold._core import outcome_codes
 from twinfold._core._results import RESULTS
 from twinfold.model._constraint.base import Conserved, Constraint
 from twinfold.numerics._project.newton import Newton
@@ -81,8 +82,8 @@ def test_failures_are_flagged_and_contained(family, projection):
     levels[1:-2] += np.array([level for _, level, _ in bad])[:, None]
     is_good = np.array([True, *[False] * len(bad), True, True])
     out, forward, reverse, shared = run(xs, levels, is_good)
-    codes = np.asarray(out.result._value)
-    np.testing.assert_array_equal(codes[~is_good], [int(result._value) for _, _, result in bad])
+    codes = np.asarray(outcome_codes(out.result))
+    np.testing.assert_array_equal(codes[~is_good], [int(outcome_codes(result)) for _, _, result in bad])
     np.testing.assert_array_equal(out.x[~is_good], xs[~is_good])
     for jacobian in (forward, reverse):
         np.testing.assert_array_equal(jacobian[~is_good], np.tile(np.eye(2), (len(bad), 1, 1)))
@@ -153,8 +154,8 @@ def test_beyond_the_centre_of_curvature(anchored):
         else:
             np.testing.assert_array_equal(end, x)
     assert not anchored or (out.result == RESULTS.successful).all()
-    allowed = [int(result._value) for result in (RESULTS.successful, RESULTS.second_order)]
-    assert np.isin(out.result._value, allowed).all()
+    allowed = [int(outcome_codes(result)) for result in (RESULTS.successful, RESULTS.second_order)]
+    assert np.isin(outcome_codes(out.result), allowed).all()
 
 
 def test_units_of_the_constraint_do_not_matter():

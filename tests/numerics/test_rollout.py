@@ -8,6 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from support.cases import energy, spring_energy
 
+from twinfold._core import outcome_codes
 from twinfold._core._results import RESULTS
 from twinfold.model._constraint.base import Conserved, Constraint
 from twinfold.model._fields import GreyBox
@@ -202,10 +203,10 @@ def test_one_diverging_trajectory_leaves_the_others_exact(kind, projected):
     good = np.array([0, 1, 3])
     np.testing.assert_array_equal(jax.vmap(lambda run: run.failed)(run), [False, False, True, False])
     assert np.isfinite(run.xs).all()
-    codes = run.result._value[2]
-    assert (codes == RESULTS.nonfinite._value).any()
-    first = int(np.argmax(codes == RESULTS.nonfinite._value))
-    assert (codes[first:] == RESULTS.nonfinite._value).all()
+    codes = outcome_codes(run.result)[2]
+    assert (codes == outcome_codes(RESULTS.nonfinite)).any()
+    first = int(np.argmax(codes == outcome_codes(RESULTS.nonfinite)))
+    assert (codes[first:] == outcome_codes(RESULTS.nonfinite)).all()
     np.testing.assert_array_equal(run.xs[2, first:], np.tile(run.xs[2, first - 1], (len(ts) - first, 1)))
     (alone_value, alone), alone_slope = gradient(p, starts[good])
     np.testing.assert_array_equal(run.xs[good], alone.xs)
@@ -248,7 +249,7 @@ def test_failed_projection_inside_a_rollout_is_flagged_and_goes_on():
     trajectory = rollout(CIRCLE, jnp.array([1.0, 0.0]), TS, level=jnp.array([-1.0]), throw=False)
     free = rollout(Cell(oscillate), jnp.array([1.0, 0.0]), TS)
     assert trajectory.failed
-    assert (np.asarray(trajectory.result._value) == RESULTS.not_converged._value).all()
+    assert (np.asarray(outcome_codes(trajectory.result)) == outcome_codes(RESULTS.not_converged)).all()
     np.testing.assert_allclose(trajectory.xs, free.xs, rtol=0, atol=1e-15)
 
 

@@ -9,6 +9,7 @@ from twinfold_studies.bench.contenders import model_for
 from twinfold_studies.systems import SYSTEMS, system
 
 import twinfold as tw
+from twinfold._core import outcome_codes, outcome_messages
 
 RUNS = 4
 LIMIT = {jnp.float64: 1e-12, jnp.float32: 2e-6}
@@ -50,7 +51,7 @@ def test_robust_rollouts_stay_on_the_manifold(name, dtype):
     for model, gain in (("phrpinn_robust", 1.0), ("phrpinn_robust", 4.0), ("pnode_robust", 1.0)):
         result, violation, found = run(untrained(chosen, model, 1, gain, dtype))
         assert found == dtype
-        reasons = {tw.RESULTS[code][:40] for code in np.unique(np.asarray(result._value)) if code}
+        reasons = {outcome_messages()[code][:40] for code in np.unique(outcome_codes(result)) if code}
         assert not reasons, f"{model}, gain {gain}: {reasons}"
         assert np.asarray(violation).max() <= LIMIT[dtype], f"{model}, gain {gain}"
 

@@ -4,7 +4,7 @@ from twinfold._core._arguments import call_by_name, named_arguments, select_argu
 from twinfold._core._finite import finite_jvp
 from twinfold._core._frozen import Frozen
 from twinfold._core._precision import enable_x64
-from twinfold._core._results import RESULTS, first_failure
+from twinfold._core._results import RESULTS, first_failure, outcome_codes, outcome_messages
 from twinfold._core._times import check_times
 from twinfold._core._trees import stop_gradient_tree, tree_structure_text, tree_where
 
@@ -17,6 +17,8 @@ __all__ = [
     "finite_jvp",
     "first_failure",
     "named_arguments",
+    "outcome_codes",
+    "outcome_messages",
     "select_arguments",
     "stop_gradient_tree",
     "tree_structure_text",

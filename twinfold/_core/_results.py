@@ -3,6 +3,8 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int
 
 
 class RESULTS(eqx.Enumeration):
@@ -67,3 +69,15 @@ def first_failure(results: RESULTS) -> RESULTS:
     """The first item along the leading axis that is not `successful` (or `successful`)."""
     index = jnp.argmax(results != RESULTS.successful)
     return jax.tree.map(lambda codes: codes[index], results)
+
+
+def outcome_codes(results: RESULTS) -> Int[Array | np.ndarray, "..."]:
+    """The outcomes as integers: 0 is `successful`."""
+    (codes,) = jax.tree.leaves(results)
+    return codes
+
+
+def outcome_messages() -> tuple[str, ...]:
+    """The messages in the order of the codes."""
+    items = (jax.tree.map(lambda _, code=code: np.array(code, np.int32), RESULTS.successful) for code in range(len(RESULTS)))
+    return tuple(RESULTS[item] for item in items)

@@ -14,9 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from twinfold._core import outcome_codes
 from twinfold.check._noise import estimate_noise
 from twinfold.data import Batch, Dataset
-from twinfold.data._rows import batch_with_run_indices, initial_state, simulate_row
+from twinfold.data._rows import batch_with_run_indices, initial_state, initial_states, simulate_row
 from twinfold.model import Network, Twin
 from twinfold.model._twin import check_model
 from twinfold.numerics import Trajectory, Unconstrained
@@ -144,7 +145,7 @@ class Subject:
     def _check_model(self) -> None:
         twin, row = self.physics, _first_row(self.batch)
         p, w = twin.parameters(row.run), None if row.w is None else row.w[0]
-        x0 = initial_state(twin, row, p)
+        x0 = initial_states(twin, self.batch, self.data)[0]
         check_model(twin, row.ts[0], x0, w, p)
         outputs = jax.eval_shape(twin.outputs, row.ts[0], x0, w, p).shape[0]
         if outputs != row.y.shape[-1]:
@@ -157,7 +158,7 @@ class Subject:
     def valid_samples(self) -> np.ndarray:
         """For each run, the number of samples before the physics fails."""
         trajectory, ys = self.simulated
-        bad = np.asarray(trajectory.result._value) != 0
+        bad = np.asarray(outcome_codes(trajectory.result)) != 0
         bad |= ~np.isfinite(trajectory.xs).all(-1) | ~np.isfinite(ys).all(-1)
         bad[np.arange(bad.shape[1]) >= np.asarray(self.batch.length)[:, None]] = True
         return np.where(bad.any(1), bad.argmax(1), bad.shape[1])

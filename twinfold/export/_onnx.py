@@ -74,7 +74,7 @@ def export_onnx(
         contents: dict[str, str | bytes] = {f"{spec.name}_{name}_{dtype}.onnx": models[name] for name in models}
         contents[f"{spec.name}_{dtype}.onnx.json"] = json.dumps(known.step.description(), indent=2)
         files += write_files(Path(folder), contents)
-        compared = known.compare_steps(_run_in_onnxruntime(models["step"], known.step.dtype), samples)
+        compared = known.compare_steps(*known.each_step(_run_in_onnxruntime(models["step"], known.step.dtype), samples))
         messages += compared.messages(f"ONNX, {dtype} in onnxruntime ({len(models['step'])} bytes)", TOLERANCE[dtype])
         comparisons.append((compared.passed(TOLERANCE[dtype]), compared.difference))
         sizes.append(len(models["step"]))

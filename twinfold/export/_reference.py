@@ -80,26 +80,23 @@ class Reference:
     steps: SingleSteps
     simulation: Simulation
 
-    def compare_steps(self, call: Callable[..., Any], samples: int | None = None) -> StepComparison:
-        """Compare the first `samples` steps with those of `call(t, w0, w1, p, state) -> state, y, status`."""
+    def each_step(self, call: Callable[..., Any], samples: int | None = None) -> tuple[np.ndarray, ...]:
+        """States, outputs and status of the first steps, by `call(t, w0, w1, p, state) -> state, y, status`."""
         known, p = self.steps, self.step.defaults
         count = min(len(known.t), len(known.t) if samples is None else samples)
         rows = [call(known.t[k], known.w0[k], known.w1[k], p, known.state[k]) for k in range(count)]
-        states, y, status = (np.array([np.asarray(row[k]) for row in rows]) for k in range(3))
+        return tuple(np.array([np.asarray(row[k]) for row in rows]) for k in range(3))
+
+    def compare_steps(self, states: np.ndarray, y: np.ndarray, status: np.ndarray) -> StepComparison:
+        """Compare the results of the first steps, or of all, with those of the twin."""
+        known, count = self.steps, len(states)
         off = self.difference(states, y, known.after[:count], known.y[:count])
         return StepComparison(count, off, int((status.reshape(-1) != known.status[:count]).sum()))
 
-    def compare_simulation(self, init: Callable[..., Any], step: Callable[..., Any]) -> float:
+    def compare_simulation(self, states: np.ndarray, y: np.ndarray) -> float:
         """The largest relative difference in a simulation, up to the step at which the twin failed."""
-        run, p, count = self.simulation, self.step.defaults, self.simulation.length
-        state, rows = init(run.t[0], np.asarray(self.step.spec.x0), run.w[0], p)[0], []
-        for k in range(count):
-            rows.append(step(run.t[k], run.w[k], run.w[k + 1], p, state))
-            state = rows[-1][0]
-        if count == 0:
-            return 0.0
-        states, y = (np.array([row[k] for row in rows]) for k in range(2))
-        return self.difference(states, y, run.states[:count], run.y[:count])
+        run, count = self.simulation, self.simulation.length
+        return self.difference(states[:count], y[:count], run.states[:count], run.y[:count])
 
     def difference(self, states: np.ndarray, y: np.ndarray, twin_states: np.ndarray, twin_y: np.ndarray) -> float:
         """The largest difference of a state or output, relative to its largest magnitude; infinite if one is NaN."""

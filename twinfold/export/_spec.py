@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from twinfold.io._names import check_name
+
 Numbers: TypeAlias = Sequence[float | int] | np.ndarray
 
 
@@ -26,7 +28,8 @@ class ExportSpec:
     - `units`: name -> unit, for formats that have units.
     - `t0`: the initial time.
 
-    **Raises:** `ValueError` if names and values do not fit together.
+    **Raises:** `ValueError` if names and values do not fit together, if a value is not finite, or if a name or unit is
+    too long or has a character that a format cannot hold (a control character, for instance).
 
     **Example:**
 
@@ -59,20 +62,26 @@ class ExportSpec:
             raise ValueError(
                 f"ExportSpec(name={self.name!r}): use letters, digits and underscores, beginning with a letter."
             )
+        check_name(self.name, "ExportSpec(name=...)")
         if not (np.isfinite(self.dt) and self.dt > 0):
             raise ValueError(f"ExportSpec(dt={self.dt}): the step length must be positive.")
         if len(self.x0) != len(self.states):
             raise ValueError(f"ExportSpec(x0=...): {len(self.x0)} values for {len(self.states)} states.")
         if len(self.w0) not in (0, len(self.inputs)):
             raise ValueError(f"ExportSpec(w0=...): {len(self.w0)} values for {len(self.inputs)} inputs.")
+        for role in ("t0", "x0", "w0", "x_low", "x_high", "w_low", "w_high"):
+            if not np.isfinite(np.asarray(getattr(self, role), float)).all():
+                raise ValueError(f"ExportSpec({role}={getattr(self, role)}): the values must be finite.")
         for role, count in (("x", len(self.states)), ("w", len(self.inputs))):
             low, high = (np.asarray(getattr(self, f"{role}_{end}"), float) for end in ("low", "high"))
             if low.size != high.size or low.size not in (0, count):
                 raise ValueError(f"ExportSpec({role}_low, {role}_high): give {count} values each, or none.")
             if not (low <= high).all():
                 raise ValueError(f"ExportSpec({role}_low={low}, {role}_high={high}): a lower bound exceeds the upper.")
+        for name in [name for pair in self.units.items() for name in pair if name]:
+            check_name(name, "ExportSpec(units=...)")
         for role in ("states", "inputs", "outputs"):
-            names = list(getattr(self, role))
+            names = [check_name(name, f"ExportSpec({role}=...)") for name in getattr(self, role)]
             if len(set(names)) != len(names):
                 raise ValueError(f"ExportSpec({role}={names}): duplicate name.")
 

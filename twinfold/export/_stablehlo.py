@@ -77,7 +77,7 @@ def export_stablehlo(
                 contents[f"{spec.name}_step.mlir"] = exported.mlir_module()
         about = {**step.description(), "platforms": platforms, "jax": jax.__version__}
         files = write_files(Path(folder), contents | {f"{spec.name}.json": json.dumps(about, indent=2)})
-        steps = reference.compare_steps(jax.jit(load_stablehlo(files[-1]).step), samples)
+        steps = reference.compare_steps(*reference.each_step(jax.jit(load_stablehlo(files[-1]).step), samples))
     size = sum(len(content) for name, content in contents.items() if name.endswith(".stablehlo"))
     messages = [
         f"StableHLO: {size} bytes for {', '.join(platforms)}, {step.dtype.name}.",

@@ -22,9 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from twinfold._core import RESULTS
+from twinfold._core import outcome_messages
 from twinfold.export._spec import ExportSpec
 from twinfold.io import unknown_name
+from twinfold.io._names import check_name
 from twinfold.model import Twin
 from twinfold.model._twin import check_model
 from twinfold.numerics._advance import CellState, advance, initial_cell_state
@@ -33,7 +34,7 @@ Vector: TypeAlias = Float[Array | np.ndarray, " _"]
 Status: TypeAlias = Int[Array, ""]
 
 # The message of each status: those of `RESULTS` in order; the first, of success, is empty.
-MESSAGES: tuple[str, ...] = tuple(RESULTS._index_to_message)
+MESSAGES = outcome_messages()
 
 
 def precision(dtype: Any) -> contextlib.AbstractContextManager:
@@ -166,5 +167,6 @@ def _ravel(values: dict[str, Any], dtype: np.dtype) -> tuple[tuple[str, ...], np
     names: list[str] = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(real):
         name, shape = jax.tree_util.keystr(path, simple=True, separator="."), np.shape(leaf)
+        check_name(name, "export: parameters of the twin")
         names += [name + (f"[{','.join(map(str, index))}]" if shape else "") for index in np.ndindex(*shape)]
     return tuple(names), np.asarray(vector, dtype), lambda p: eqx.combine(restore(jnp.asarray(p)), constant)

@@ -1,7 +1,36 @@
-"""Messages about unknown names."""
+"""Names: which are allowed, and messages about unknown ones."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+MAX_NAME_LENGTH = 200
+# Control characters, separators of lines and paragraphs, lone surrogates, and the two others that XML 1.0 excludes.
+_FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
+
+
+def check_name(name: str, where: str) -> str:
+    """Return the name of a variable, or a unit, if files of every format can hold it.
+
+    Names end up in CSV, XML, HTML, JSON and C. Their writers escape what has a meaning there, but XML 1.0 has no escape
+    for control characters, and UTF-8 has none for a lone surrogate.
+
+    **Arguments:** `where` begins the message: the file, argument or setting that has the name.
+
+    **Raises:** `ValueError` for a name that is empty or too long, or has a character that cannot be written.
+    """
+    if not name.strip():
+        raise ValueError(f"{where}: a name is empty. Give every variable a name.")
+    if len(name) > MAX_NAME_LENGTH:
+        raise ValueError(
+            f"{where}: the name {name[:40]!r}... has {len(name)} characters; at most {MAX_NAME_LENGTH} are allowed."
+        )
+    if found := _FORBIDDEN.search(name):
+        raise ValueError(
+            f"{where}: the name {name!r} contains {found[0]!r}, a control character or one that UTF-8 or XML cannot "
+            "hold. Change it."
+        )
+    return name
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from twinfold._core import RESULTS, check_times
+from twinfold._core import RESULTS, check_times, outcome_codes
 from twinfold.model._simulation import Simulation, simulate_unchecked
 from twinfold.model._unknown import Unknown
 from twinfold.numerics import violation_scale
@@ -142,10 +142,11 @@ class Stepper:
             _advance(self.twin, self.p, last, np.asarray(t, self.dtype), inputs)
         )
         self._last = now
-        message = RESULTS[result] if int(result._value) else note
+        failed = int(outcome_codes(result)) != 0
+        message = RESULTS[result] if failed else note
         if not now.alive:
             return self._no_prediction(t, measured, f"{message} Call `reset` to continue.")
-        ok = not int(result._value) and bool(np.isfinite(y_now).all())
+        ok = not failed and bool(np.isfinite(y_now).all())
         if not ok and not message:
             message = "The output is not finite."
         return StepperOutput(t, y_now, np.asarray(now.x), _difference(measured, y_now), violation, ok, message)

@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from twinfold import plot
+from twinfold._core import outcome_codes
 from twinfold.data import Dataset, Run
 from twinfold.data._load import columns_of
 from twinfold.data._readers.table import pandas_module
+from twinfold.data._rows import check_initial_states
 from twinfold.io import atomic_write, write_csv
 from twinfold.model import Simulation, SimulationError, Unknown
 from twinfold.workspace._data import read_data
@@ -60,7 +62,10 @@ def simulate_workspace(
     """
     data, measured = _read_inputs(workspace, fitted, files, with_states=x0 is None)
     p = fitted.twin.parameters(run)
-    return [_simulate(fitted, each, _initial_state(fitted, each, p, x0, measured), run, measured) for each in data.runs]
+    states = [_initial_state(fitted, each, p, x0, measured) for each in data.runs]
+    if x0 is None:
+        check_initial_states(fitted.twin, data.runs, np.stack(states), data.output_names, "files")
+    return [_simulate(fitted, each, state, run, measured) for each, state in zip(data.runs, states, strict=True)]
 
 
 def _read_inputs(
@@ -116,7 +121,7 @@ def _simulate(fitted: Fitted, each: Run, x0: Any, run: str | None, measured: boo
             simulation, failures = error.simulation, [f"run '{each.name}': {error}"]
     samples = len(each.ts)
     if failures:
-        bad = ~np.isfinite(np.asarray(simulation.ys)).all(1) | (np.asarray(simulation.trajectory.result._value) != 0)
+        bad = ~np.isfinite(np.asarray(simulation.ys)).all(1) | (outcome_codes(simulation.trajectory.result) != 0)
         samples = int(bad.argmax())
     notes = [f"run '{each.name}': {warning.message}" for warning in caught]
     return SimulatedRun(each, simulation, measured, tuple(notes + failures), samples)

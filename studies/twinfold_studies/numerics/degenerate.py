@@ -66,7 +66,6 @@ CASES: list[tuple[str, str, list[float], list[float]]] = [
     ("contradiction", "infeasible", [0.6, 0.8, 0.1], [0.6, 0.8, 0.0]),
 ]
 OUTCOMES = ("successful", "outside_domain", "not_differentiable", "singular", "not_converged", "second_order")
-LABELS = {int(getattr(RESULTS, name)._value): name.replace("_", " ") for name in OUTCOMES}
 
 
 def analyse(store: Store, quick: bool, log: Callable[[str], None]) -> Findings:
@@ -149,7 +148,7 @@ def case_rows(name: str, dtype: str) -> list[dict[str, Any]]:
         for i, (kind, situation, _, _) in enumerate(chosen):
             out, slopes = jax.tree.map(lambda leaf, i=i: leaf[i], by_case)
             difference = (out.x[1:4] - out.x[4:7]).T / (2 * H)
-            label = LABELS[int(out.result._value[0])]
+            label = next(name.replace("_", " ") for name in OUTCOMES if (out.result == getattr(RESULTS, name))[0])
             # Single precision has too few digits for differences; flagged states are unchanged.
             compared = dtype == "float64" and label == "successful"
             row = {

@@ -13,6 +13,7 @@ A step passes through these modules, in one direction:
     writer.py         statements -> C text
     ../templates/     the frame of the C file and the header, and C helper functions (tanh, Cholesky, ...)
     compiled.py       the C compiler, and the compiled step called from Python
+    ../_isolated.py   the process of its own in which that happens
 
 Below them: `graph.py` (nodes, buffers, blocks), `scalars.py` (scalar operations), `arrays.py` (elementwise loops) and
 `control_flow.py` (loops and branches).

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from twinfold.export._step import Step
-
 # Fused multiply-adds would make the result depend on the processor.
 FLAGS = ("-std=c99", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-fvisibility=hidden", "-s")
 
@@ -43,13 +41,16 @@ def code_size(library: Path) -> int:
 
 
 class CompiledStep:
-    """`init` and `step` of a compiled export as functions of NumPy arrays."""
+    """`init` and `step` of a compiled export as functions of NumPy arrays.
 
-    def __init__(self, library: Path, step: Step):
-        self._dtype, self._state_size, self._outputs = step.dtype, step.state_size, len(step.spec.outputs)
-        loaded, real = ctypes.CDLL(str(library)), np.ctypeslib.as_ctypes_type(step.dtype)
-        vector = np.ctypeslib.ndpointer(step.dtype, ndim=1, flags="C_CONTIGUOUS")
-        self._init, self._step = (getattr(loaded, f"{step.spec.name}_{name}") for name in ("init", "step"))
+    Loading a library runs code of it: exporters do so by `run_library` in a process of its own.
+    """
+
+    def __init__(self, library: str | Path, name: str, state_size: int, outputs: int, dtype: np.dtype):
+        self._dtype, self._state_size, self._outputs = dtype, state_size, outputs
+        loaded, real = ctypes.CDLL(str(library)), np.ctypeslib.as_ctypes_type(dtype)
+        vector = np.ctypeslib.ndpointer(dtype, ndim=1, flags="C_CONTIGUOUS")
+        self._init, self._step = (getattr(loaded, f"{name}_{function}") for function in ("init", "step"))
         for function in (self._init, self._step):
             function.argtypes = [real, *[vector] * 5]
 
@@ -69,3 +70,34 @@ class CompiledStep:
         state, y = np.array(state, self._dtype), np.zeros(self._outputs, self._dtype)
         given = [np.ascontiguousarray(values, self._dtype) for values in arguments]
         return state, y, function(float(t), *given, state, y)
+
+
+def run_library(
+    *,
+    library: str,
+    name: str,
+    outputs: int,
+    t: np.ndarray,
+    w0: np.ndarray,
+    w1: np.ndarray,
+    state: np.ndarray,
+    run_t: np.ndarray,
+    run_w: np.ndarray,
+    x0: np.ndarray,
+    p: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """The states, outputs and status of single steps, then those of a simulation from `x0`. See `_isolated.py`."""
+    size = state.shape[1]
+    compiled = CompiledStep(library, name, size, outputs, state.dtype)
+    rows = [compiled.step(t[k], w0[k], w1[k], p, state[k]) for k in range(len(t))]
+    now, run = compiled.init(run_t[0], x0, run_w[0], p)[0], []
+    for k in range(len(run_t) - 1):
+        run.append(compiled.step(run_t[k], run_w[k], run_w[k + 1], p, now))
+        now = run[-1][0]
+    return {
+        "states": np.reshape([row[0] for row in rows], (len(rows), size)),
+        "y": np.reshape([row[1] for row in rows], (len(rows), outputs)),
+        "status": np.array([row[2] for row in rows], int),
+        "run_states": np.reshape([row[0] for row in run], (len(run), size)),
+        "run_y": np.reshape([row[1] for row in run], (len(run), outputs)),
+    }

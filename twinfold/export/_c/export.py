@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from twinfold.export._c.compiled import FLAGS, CompiledStep, build, code_size, find_compiler
+from twinfold.export._c.compiled import FLAGS, build, code_size, find_compiler
 from twinfold.export._c.source import write_source
-from twinfold.export._reference import Reference, build_reference
+from twinfold.export._isolated import IsolatedError, run_isolated
+from twinfold.export._reference import Reference, StepComparison, build_reference
 from twinfold.export._report import ExportReport
 from twinfold.export._spec import ExportSpec
 from twinfold.export._step import build_step, precision
@@ -64,14 +65,49 @@ def export_c(
         reference = build_reference(twin, spec, samples=samples, horizon=horizon)
     with tempfile.TemporaryDirectory() as scratch:
         library = build(compiler, [files[0]], Path(scratch) / f"{spec.name}.so")
-        compiled, size = CompiledStep(library, reference.step), code_size(library)
-        steps = reference.compare_steps(compiled.step)
-        drift = reference.compare_simulation(compiled.init, compiled.step)
-    messages = [
-        f"C: {spec.name}.c compiled with {' '.join(FLAGS[:2])}: {size} bytes of code and constants.",
+        size = code_size(library)
+        messages = [f"C: {spec.name}.c compiled with {' '.join(FLAGS[:2])}: {size} bytes of code and constants."]
+        try:
+            steps, drift = compare_library(library, reference)
+        except IsolatedError as error:
+            messages.append(f"C: {error} The check FAILED; the files are written.")
+            return ExportReport("c", files, False, None, None, size, messages)
+    messages += [
         *steps.messages("C", TOLERANCE),
         f"C: a simulation of {reference.simulation.length} steps differs from the twin by at most {drift:.1e}.",
     ]
     if skipped := reference.steps.skipped:
         messages.append(f"C: {skipped} sampled states could not be moved onto the manifold and were skipped.")
     return ExportReport("c", files, steps.passed(TOLERANCE), steps.difference, drift, size, messages)
+
+
+def compare_library(library: Path, reference: Reference) -> tuple[StepComparison, float]:
+    """Single steps of the compiled library, and the relative difference of a simulation by it, against the twin.
+
+    **Raises:** `IsolatedError` if the library crashes or does not return.
+    """
+    step, known, run = reference.step, reference.steps, reference.simulation
+    count, length, outputs = len(known.t), run.length, len(step.spec.outputs)
+    rows = run_isolated(
+        "twinfold.export._c.compiled:run_library",
+        {"library": str(library), "name": step.spec.name, "outputs": outputs},
+        {
+            "t": known.t,
+            "w0": known.w0,
+            "w1": known.w1,
+            "state": known.state,
+            "run_t": run.t[: length + 1],
+            "run_w": run.w[: length + 1],
+            "x0": np.asarray(step.spec.x0, step.dtype),
+            "p": step.defaults,
+        },
+        {
+            "states": (count, step.state_size),
+            "y": (count, outputs),
+            "status": (count,),
+            "run_states": (length, step.state_size),
+            "run_y": (length, outputs),
+        },
+    )
+    steps = reference.compare_steps(rows["states"], rows["y"], rows["status"])
+    return steps, reference.compare_simulation(rows["run_states"], rows["run_y"])

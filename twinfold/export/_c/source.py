@@ -33,7 +33,7 @@ def generate_source(step: Step) -> Source:
         "name": spec.name,
         "version": __version__,
         "real": c_type(step.dtype),
-        "dt": repr(spec.dt),
+        "dt": repr(float(spec.dt)),
         "states": spec.states,
         "inputs": spec.inputs,
         "outputs": spec.outputs,

@@ -7,7 +7,6 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,9 @@ from twinfold.export._c.compiled import build, find_compiler
 from twinfold.export._c.source import generate_source
 from twinfold.export._c.writer import literal
 from twinfold.export._files import render, write_files
-from twinfold.export._fmu.simulation import difference, expected_rows, simulate_by_fmpy, simulate_by_host
+from twinfold.export._fmu.comparison import FmuComparison, compare_fmu
 from twinfold.export._fmu.variables import Variable, fmu_variables
+from twinfold.export._isolated import IsolatedError
 from twinfold.export._reference import Reference, build_reference
 from twinfold.export._report import ExportReport
 from twinfold.export._spec import ExportSpec
@@ -79,37 +79,41 @@ def export_fmu(
         return ExportReport("fmu", [path], False, None, None, path.stat().st_size, messages)
     if reference is None:
         reference = build_reference(twin, spec, samples=1, horizon=horizon)
-    run = reference.simulation
     with tempfile.TemporaryDirectory() as scratch:
         write_files(Path(scratch), {Path(name).name: content for name, content in files.items()})
         target, suffix = binary_target()
         library = build(compiler, [Path(scratch) / f"{spec.name}_fmi2.c"], Path(scratch) / f"{spec.name}{suffix}")
         _write_archive(path, files | {f"binaries/{target}/{library.name}": library.read_bytes()})
-        rows = simulate_by_host(library, guid, reference, run.w, linear)
-        drift = difference(reference, rows, expected_rows(reference, linear))
-        # FMPy sets derivatives of inputs for nine inputs at most. If the twin interpolates, compare FMPy with the
-        # minimal host at constant inputs instead.
-        inputs = np.repeat(run.w[:1], len(run.w), axis=0) if linear else run.w
-        rows = simulate_by_host(library, guid, reference, inputs, False) if linear else rows
-    size, problems = path.stat().st_size, []
-    messages = [
-        f"FMU: {path.name}, {size} bytes, binary for {target}.",
-        f"FMU: simulated by a minimal host, it differs from the twin by at most {drift:.1e} over {run.length} steps.",
+        size = path.stat().st_size
+        messages = [f"FMU: {path.name}, {size} bytes, binary for {target}."]
+        try:
+            compared = compare_fmu(library, guid, path, variables, reference, linear=linear)
+        except IsolatedError as error:
+            messages.append(f"FMU: {error} The check FAILED; the file is written.")
+            return ExportReport("fmu", [path], False, None, None, size, messages)
+    messages += _messages(compared, reference.simulation.length)
+    drift = max(compared.by_host, compared.by_fmpy or 0.0)
+    return ExportReport("fmu", [path], compared.passed(TOLERANCE), None, drift, size, messages)
+
+
+def _messages(compared: FmuComparison, steps: int) -> list[str]:
+    """The outcome of the comparison as sentences."""
+    found = [
+        f"FMU: simulated by a minimal host, it differs from the twin by at most {compared.by_host:.1e} over "
+        f"{steps} steps."
     ]
-    if find_spec("fmpy") is None:
-        messages.append("FMU: not validated, since FMPy is not installed (pip install 'twinfold[fmu]').")
+    if compared.problems is None:
+        found.append("FMU: not validated, since FMPy is not installed (pip install 'twinfold[fmu]').")
     else:
-        problems, simulated = simulate_by_fmpy(path, variables, reference, inputs)
-        by_fmpy = drift + difference(reference, simulated, rows) if simulated is not None else 0.0
-        drift = max(drift, by_fmpy)
-        messages += [
-            f"FMU: validation by FMPy: {'; '.join(problems) or 'no problems'}.",
-            f"FMU: simulated by FMPy, it differs from the twin by at most {by_fmpy:.1e} (tolerance {TOLERANCE:.0e}).",
-        ]
-    passed = drift <= TOLERANCE and not problems
-    if not passed:
-        messages.append("FMU: the check FAILED.")
-    return ExportReport("fmu", [path], passed, None, drift, size, messages)
+        found.append(f"FMU: validation by FMPy: {compared.problems or 'no problems'}.")
+    if compared.by_fmpy is not None:
+        found.append(
+            f"FMU: simulated by FMPy, it differs from the twin by at most {compared.by_fmpy:.1e} "
+            f"(tolerance {TOLERANCE:.0e})."
+        )
+    if not compared.passed(TOLERANCE):
+        found.append("FMU: the check FAILED.")
+    return found
 
 
 def binary_target() -> tuple[str, str]:
@@ -145,6 +149,7 @@ def _contents(step: Step, variables: list[Variable], linear: bool) -> tuple[dict
         "fmi2.c.j2",
         name=spec.name,
         guid=guid,
+        hash=guid[1:17],
         linear=int(linear),
         t0=float(spec.t0),
         initial_inputs=[literal(value, np.dtype(float)) for value in spec.initial_inputs],

@@ -1,4 +1,4 @@
-"""A minimal FMI 2.0 host in ctypes: loads the binary of an FMU and steps it."""
+"""A minimal FMI 2.0 host in ctypes: loads the binary of an FMU, which runs code of it, and steps it."""
 
 import ctypes
 from pathlib import Path
@@ -29,7 +29,7 @@ class HostError(RuntimeError):
 class Host:
     """One instance of an FMU."""
 
-    def __init__(self, library: Path, guid: str):
+    def __init__(self, library: str | Path, guid: str):
         self.log: list[str] = []
         self._library = ctypes.CDLL(str(library))
         for name in ("fmi2Instantiate", "fmi2FreeInstance"):

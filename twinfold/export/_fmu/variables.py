@@ -21,9 +21,9 @@ class Variable:
 def fmu_variables(step: Step) -> list[Variable]:
     """All variables in the order of `fmi2.c.j2`: inputs, outputs, states, parameters, start values, violations, status.
 
-    A name that is taken gets that of its group as a prefix.
+    A name that is taken gets that of its group as a prefix; `time` is taken by hosts.
     """
-    spec, names = step.spec, set()
+    spec, names = step.spec, {"time"}
 
     def groups() -> Iterator[tuple[str, str, str, str, float | None, str]]:
         for name, value in zip(spec.inputs, spec.initial_inputs, strict=True):

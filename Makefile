@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export OPENBLAS_NUM_THREADS := 1
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow check docs bench format clean
+.PHONY: demo test test-slow test-oldest test-newest check docs bench campaign format clean
 
 demo: $(VENV)/.run
 	$(BIN)/twinfold demo $(ARGS)
@@ -16,6 +16,19 @@ test: $(VENV)/.dev
 
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(ARGS)
+
+# The suite with the oldest, and with the newest, versions of all dependencies that pyproject.toml allows.
+test-oldest: .venv-lowest-direct/.dev
+	.venv-lowest-direct/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+test-newest: .venv-highest/.dev
+	.venv-highest/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+
+.venv-%/.dev: pyproject.toml studies/pyproject.toml
+	$(PYTHON) -m venv --clear .venv-$*
+	.venv-$*/bin/python -m pip --disable-pip-version-check --quiet install uv
+	.venv-$*/bin/uv pip install --quiet --python .venv-$* --resolution $* --upgrade -e '.[all]' -e ./studies --group dev
+	touch $@
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -32,11 +45,15 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Hours; resumes, and can be limited: make campaign ARGS="csv kills --scale 0.1".
+campaign: $(VENV)/.dev
+	$(BIN)/python -m campaign $(ARGS)
+
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 clean:
-	rm -rf $(VENV) runs .cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) .venv-* runs .cache .pytest_cache .ruff_cache build dist
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "twinfold needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'

@@ -17,9 +17,11 @@ test: $(VENV)/.dev
 test-slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(ARGS)
 
+# What old packages deprecate in each other is not our concern.
+OLD := -W ignore::DeprecationWarning -W ignore::FutureWarning
 # The suite with the oldest, and with the newest, versions of all dependencies that pyproject.toml allows.
 test-oldest: .venv-lowest-direct/.dev
-	.venv-lowest-direct/bin/python -m pytest -n 2 --dist worksteal $(ARGS)
+	.venv-lowest-direct/bin/python -m pytest -n 2 --dist worksteal $(OLD) $(ARGS)
 
 test-newest: .venv-highest/.dev
 	.venv-highest/bin/python -m pytest -n 2 --dist worksteal $(ARGS)

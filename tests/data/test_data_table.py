@@ -181,12 +181,112 @@ def test_invalid_tables_are_refused(frame, changed, message):
         ),
         ("t,id,p,q,u\n0,a,1,1,1,9\n1,a,1,1,1,9\n", "flights.csv: the file is not a comma-separated table"),
         ('t,id,p,q,u\n0,a,1,1,"1\n', "flights.csv: "),
-        ("t,id,p,q,u\n0,a,1,1,1\n1,a,--,1,1\n", "flights.csv: outputs: column 'p' has '--' in row 1"),
+        ("t,id,p,q,u\n0,a,1,1,1\n1,a,--,1,1\n", "flights.csv: outputs: column 'p' has '--' in line 3"),
+        ("t,id,p,p,u\n0,a,1,1,1\n1,a,1,1,1\n", "flights.csv: outputs: the table has 2 columns 'p'; rename them"),
+        # A semicolon in the header, and commas in its names.
+        ("t;id;p (a, b);q;u\n0;a;1;1;1\n", "flights.csv: the columns are separated by semicolons"),
+        ("t;id;p (a, b, c, d, e);q;u\n0;a;1;1;1\n", "flights.csv: the columns are separated by semicolons"),
+        ("t\tid\tp (a, b)\n0\ta\t1\n", "flights.csv: the columns are separated by tabs"),
+        # Decimal commas.
+        ("t;id;p;q;u\n0,5;a;1,5;1,5;1,5\n", "separated by semicolons; .*not with decimal commas"),
+        ('t,id,p,q,u\n0,a,1,1,1\n1,a,"1,5",1,1\n', "column 'p' has '1,5' in line 3.*not with decimal commas"),
+        ('t,id,p,q,u\n"0,5",a,1,1,1\n"0,6",a,1,1,1\n', "column 't' has '0,5' in line 2.*not with decimal commas"),
+        ("t,id,p,q,u\n0,a,1,1,1\n0,5,a,1,1,1\n", "line 3 has 6 cells, the header 5. .*not with decimal commas"),
+        # Lines as an editor counts them: blank lines, line breaks in quotes, any end of line.
+        ("\n\nt,id,p,q,u\n0,a,1,1,1\n   \n\t\n\n1,a,x,1,1\n", "column 'p' has 'x' in line 8"),
+        ('"t","id",p,q,u\r\n0,"a",1,1,1\r\n1,a,1,1,1\r\n2,a,1,1,on\r\n', "column 'u' has 'on' in line 4"),
+        ('t,id,p,q,u,"long\nnote"\n0,a,1,1,1,"b\n\nc"\n1,a,x,1,1,"d"\n', "column 'p' has 'x' in line 6"),
+        ('t,id,p,q,u,note\n0,a,1,1,1, "b, c"\n1,a,1,1,1,"a ""b"" c"\n2,a,y,1,1,\n', "column 'p' has 'y' in line 4"),
+        ("t,id,p,q,u\r0,a,1,1,1\r1,a,z,1,1\r", "column 'p' has 'z' in line 3"),
+        ("t,id,p,q,u\n0,a,1,1,1\n,a,1,1,1\n", "time: column 't' is empty in line 3"),
+        ("t,id,p,q,u\n0,a,1,1,1\n\n1,,1,1,1\n", "run: column 'id' is empty in line 4"),
+        ("t,id,p,q,u\n1,a,1,1,1\n\n0,a,1,1,1\n", r"goes backwards: line 4 \(0.0\) after line 2 \(1.0\)"),
     ],
 )
 def test_invalid_files_are_refused(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         Dataset.from_csv(written(tmp_path, text), **columns())
+
+
+@pytest.mark.parametrize("name", ["NA", "nan", "null", "None", "N/A", "NULL", "<NA>", "NaN", "-", "0", "true"])
+def test_a_run_or_group_may_be_called_like_a_missing_value(tmp_path, name):
+    path = written(tmp_path, f"t,id,cell,p,u\n0,{name},{name},NA,1\n1,{name},{name},2,NaN\n")
+    data = Dataset.from_csv(path, time="t", run="id", group="cell", outputs=["p"], inputs=["u"])
+    assert (data.names, data.groups) == ((name,), (name,))
+    np.testing.assert_array_equal(data.runs[0].y[:, 0], [NAN, 2])
+    np.testing.assert_array_equal(data.runs[0].w, [[1], [1]])
+
+
+OFFSET, NAIVE = "2024-01-01T00:00:00+01:00", "2024-01-01T00:00:01"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (OFFSET, NAIVE),
+        (NAIVE, OFFSET),
+        ("2024-01-01 00:00:00Z", "2024-01-01 00:00:01"),
+        ("2024-01-01T00:00:00-0500", "2024-01-02"),
+        ("20240101T000000Z", "20240101T000001"),
+    ],
+)
+def test_timestamps_with_and_without_offset_are_refused(tmp_path, one, other):
+    path = written(tmp_path, f"t,p\n{one},1\n\n{other},2\n{other},3\n")
+    with pytest.raises(ValueError, match="column 't' has timestamps with an offset from UTC") as refusal:
+        Dataset.from_csv(path, outputs=["p"])
+    assert f"'{one}' in line 2" in str(refusal.value)
+    assert f"'{other}' in line 4" in str(refusal.value)
+
+
+def test_timestamps_with_and_without_offset_in_two_files(tmp_path):
+    (tmp_path / "a.csv").write_text(f"t,id,p\n{OFFSET},x,1\n2024-01-01T00:00:02+01:00,x,2\n")
+    (tmp_path / "b.csv").write_text("t,id,p\n2024-01-02,x,1\n2024-01-03,x,2\n")
+    with pytest.raises(ValueError, match="with an offset from UTC in one file and without in another"):
+        load_dataset("*.csv", folder=tmp_path, run="id", outputs=["p"])
+    (tmp_path / "b.csv").write_text("t,id,p\n2024-01-02,y,1\n2024-01-03,y,2\n")  # another run may
+    assert load_dataset("*.csv", folder=tmp_path, run="id", outputs=["p"]).names == ("x", "y")
+
+
+@pytest.mark.parametrize("name", ["group of the row", "nothing measured", "row", "index", "level_0", "time"])
+def test_columns_of_any_name_keep_their_values(name):
+    values = [1.5, 2.5, 3.5]
+    frame = pd.DataFrame({"t": [0.0, 1.0, 2.0], "cell": "B5", "other": [7.0, 8.0, 9.0], name: values})
+    for options in ({}, {"pieces": 1}, {"join": True}):
+        arguments = {"outputs": [name], "inputs": ["other"], "x0": [name], "group": "cell", **options}
+        run = load_dataset(frame, **arguments).runs[0]
+        np.testing.assert_array_equal(run.y[:, 0], values)
+        np.testing.assert_array_equal(run.x0, values[:1])
+        assert run.group == "B5"
+        run = load_dataset(frame, **arguments | {"outputs": ["other"], "inputs": [name]}).runs[0]
+        np.testing.assert_array_equal(run.w, np.array(values)[:, None])
+    only_inputs = load_dataset(frame, outputs=[], inputs=[name])
+    np.testing.assert_array_equal(only_inputs.runs[0].w, np.array(values)[:, None])
+    np.testing.assert_array_equal(only_inputs.runs[0].y, np.zeros((3, 1)))
+
+
+BAD_NAMES = ["a\x00b", "a\nb", "\x1b[31m", "a\ud800", "\ufffe", "x" * 201, " "]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=ascii)
+def test_names_that_no_file_can_hold_are_refused(name):
+    names = pd.Series([name, name], dtype=object)
+    frame = pd.DataFrame({"t": [0.0, 1.0], "id": names, "p": [1.0, 2.0]})
+    with pytest.raises(ValueError, match="run: column 'id': "):
+        load_dataset(frame, run="id", outputs=["p"])
+    with pytest.raises(ValueError, match="group: "):
+        load_dataset(frame, group="id", outputs=["p"])
+    for argument in ("outputs", "inputs", "x0"):
+        with pytest.raises(ValueError, match=f"{argument}: "):
+            load_dataset(frame, **{"outputs": ["p"], argument: [name]})
+    with pytest.raises(ValueError, match="outputs: "):
+        load_dataset(frame, outputs=["p"], columns={"p": name})
+    with pytest.raises(ValueError, match="time: "):
+        load_dataset(frame, outputs=["p"], time=name)
+    arrays = {"ts": [0.0, 1.0], "ys": [[1.0, 2.0]]}
+    for argument, where in (("names", "name of a run"), ("groups", "group of run '0'"), ("output_names",) * 2):
+        with pytest.raises(ValueError, match=f"{where}: "):
+            Dataset.from_arrays(**arrays, **{argument: [name]})
+    assert load_dataset(frame, outputs=["p"]).names == ("0",)  # what is not used does not matter
 
 
 def test_a_missing_or_binary_file_is_named(tmp_path):

@@ -118,7 +118,9 @@ def test_a_run_continues_in_the_next_file(tmp_path):
     assert data.names == ("007",)
     np.testing.assert_allclose(data.runs[0].ts, 0.25 * np.arange(12))
     table(1.0).assign(id="007").to_csv(tmp_path / "2.csv", index=False)
-    with pytest.raises(ValueError, match="run '007' goes backwards"):
+    with pytest.raises(
+        ValueError, match=r"run '007' goes backwards: line 2 of .*2\.csv \(1\.0\) after line 7 of .*1\.csv"
+    ):
         load_dataset("*.csv", folder=tmp_path, run="id", **NAMES)
 
 
@@ -146,7 +148,7 @@ def test_a_matlab_file_is_read_as_scipy_reads_it(tmp_path):
     }
     for compressed in (False, True):
         scipy.savemat(tmp_path / "a.mat", written, do_compression=compressed)
-        found = parse_mat((tmp_path / "a.mat").read_bytes())
+        found = parse_mat((tmp_path / "a.mat").read_bytes(), max_unpacked=10_000)
         np.testing.assert_array_equal(found["a"], written["a"])
         np.testing.assert_array_equal(found["n"], written["n"][0])
         np.testing.assert_array_equal(found["deep"]["b"]["c"], [0, 1, 2])
@@ -265,7 +267,7 @@ def test_missing_and_invalid_files(tmp_path):
         ("b.csv", b"", "empty"),
         ("c.csv", b"t,u,p,q\n", "no rows"),
         ("d.csv", b"t,u,p,q\n0,1,2,3\n0,1,2,3\n", "same time twice"),
-        ("e.csv", b"t,u,p,q\n0001-01-01,1,2,3\n9999-01-01,1,2,3\n", "century"),
+        ("e.csv", b"t,u,p,q\n0001-01-01,1,2,3\n9999-01-01,1,2,3\n", "century|not a number"),  # pandas 2 has no year 1
         ("f.xls", b"x", "ending"),
     ):
         (tmp_path / name).write_bytes(content)

@@ -54,6 +54,7 @@ def steps(seed):
     return np.repeat(random.uniform(0.2, 3.0, 7), 10)[: len(TS)]
 
 
+@pytest.mark.slow
 def test_a_residual_that_constant_loads_cannot_tell_is_held_back():
     data, loads = relaxation([1.0]), relaxation([steps(1), steps(2)], name="load")
     with pytest.warns(UserWarning, match="held back"):

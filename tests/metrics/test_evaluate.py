@@ -214,7 +214,7 @@ def test_an_incomplete_first_sample_is_no_initial_state():
     data, _ = circle_data()
     ys = np.stack([run.y for run in data.runs])
     ys[1, 0, 1] = np.nan
-    with pytest.raises(ValueError, match="first sample of a run is incomplete"):
+    with pytest.raises(ValueError, match="initial state of run '1' cannot be formed: the first sample has no value of"):
         evaluate(Twin(rotation), Dataset.from_arrays(data.runs[0].ts, ys))
     with pytest.raises(ValueError, match="observes 1"):
         evaluate(Twin(rotation, observe=lambda x: x[:1], initial=lambda y: y), data)

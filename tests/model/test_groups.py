@@ -40,6 +40,7 @@ def test_runs_of_a_group_share_one_value():
     assert found[0] == found[2]
 
 
+@pytest.mark.slow
 def test_a_new_run_of_a_known_group_is_predicted_and_one_of_a_new_group_refused():
     fit = fitted(per_group=True)
     assert tw.evaluate(fit, runs(["hard", "soft"], [0.3, 0.2]), dtw=False).metrics["mae"].max() < 1e-3

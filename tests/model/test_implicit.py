@@ -200,6 +200,7 @@ class Bent(eqx.Module):
         return z + jnp.exp(self.network(z)) * z**3 - p["b"] * x
 
 
+@pytest.mark.slow
 def test_sensitivities_of_parameters_and_weights_inside_the_equations():
     """Levenberg-Marquardt's Jacobian and central differences agree; learned parts are found, and only once."""
     twin = Twin(
@@ -281,6 +282,7 @@ def test_the_residual_is_at_the_limit_of_the_dtype(dtype):
         assert error <= 8 * jnp.finfo(dtype).eps
 
 
+@pytest.mark.slow
 def test_a_warm_start_saves_iterations():
     times, simulation = rectified()
     algebraic, p = equations_of(rectifier()), rectifier().parameters()

@@ -73,7 +73,7 @@ def projected_chain(name) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "krylov" else ()) for name in METHODS]
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ("krylov", "saddle") else ()) for name in METHODS]
 )
 def test_nearest_point_and_its_derivative(name):
     """The KKT conditions, and the derivative of a dense KKT system: forwards, and transposed."""

@@ -229,7 +229,8 @@ def test_without_cells_to_follow_it_says_so(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif("TWINFOLD_DATA" not in os.environ, reason="TWINFOLD_DATA does not say where NASA's files are")
-def test_ageing_of_measured_cells(tmp_path):
+def test_ageing_of_measured_cells(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocol, "HEALTHY_CELLS", 8)
     cells = open_cells()
     few = Cells(cells.collection.select(cells=["B0005", "B0006", "B0018", "B0036"]), synthetic=False)
 

@@ -61,6 +61,7 @@ def folder(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_finished_cells_are_not_computed_again(folder, monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("computed again")
@@ -71,6 +72,7 @@ def test_finished_cells_are_not_computed_again(folder, monkeypatch):
     assert not again.failed
 
 
+@pytest.mark.slow
 def test_a_cell_is_completed_from_its_stored_fit(folder, tmp_path, monkeypatch):
     """Errors that are measured from stored parameters are those that were measured after the fit."""
     store = Store(folder)
@@ -84,6 +86,7 @@ def test_a_cell_is_completed_from_its_stored_fit(folder, tmp_path, monkeypatch):
             np.testing.assert_allclose(after.metrics[horizon][metric], before.metrics[horizon][metric], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_cell_with_more_seeds_serves_those_who_want_fewer(folder):
     both, first = cell_of(folder, QUICK, 2), cell_of(folder, QUICK, 1)
     assert both.seeds == (0, 1)
@@ -92,6 +95,7 @@ def test_a_cell_with_more_seeds_serves_those_who_want_fewer(folder):
     assert Store(folder).result(QUICK, 3) is None
 
 
+@pytest.mark.slow
 def test_parts_of_an_earlier_run_with_fewer_seeds_are_not_mixed_in(folder, tmp_path):
     store = Store(folder)
     path = store.path(QUICK, "dtw")
@@ -106,6 +110,7 @@ def test_parts_of_an_earlier_run_with_fewer_seeds_are_not_mixed_in(folder, tmp_p
     assert np.isfinite(cell_of(folder, QUICK, 2).metrics["train"]["dtw"]).all()
 
 
+@pytest.mark.slow
 def test_one_failed_cell_stops_nothing_and_says_why(folder, monkeypatch):
     broken = Job("mass_spring", "node", quick=True)
     honest = queue_module.complete
@@ -126,6 +131,7 @@ def test_one_failed_cell_stops_nothing_and_says_why(folder, monkeypatch):
     assert cell_of(folder, floor, 1).by_seed("train", "mae")[0] < 1e-5
 
 
+@pytest.mark.slow
 def test_summary_has_the_numbers_of_the_cells(folder):
     rows = summary_rows([QUICK, *PLAIN], Store(folder), 2)
     assert [(row["model"], row["horizon"]) for row in rows[:2]] == [("hrpinn", "train"), ("hrpinn", "long")]
@@ -137,6 +143,7 @@ def test_summary_has_the_numbers_of_the_cells(folder):
     assert rows[2]["mae_mean"] > 0.1  # a constant is no model of an oscillation
 
 
+@pytest.mark.slow
 def test_paired_differences_are_those_of_the_seeds(folder):
     rows = paired_rows([QUICK, *PLAIN], Store(folder), 2, reference="hrpinn")
     ours = cell_of(folder, QUICK, 2).by_seed("train", "mae")
@@ -183,6 +190,7 @@ def test_keys_of_stored_results_do_not_change(job, key, monkeypatch):
     assert job.key == key
 
 
+@pytest.mark.slow
 def test_noise_and_fraction_change_the_training_data_alone(folder):
     sizes = quick_sizes(problem("mass_spring"))
     clean = make_data("mass_spring", sizes, folder / "data")

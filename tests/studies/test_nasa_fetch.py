@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import stat
 import zipfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.nasa_files import archives_in_an_archive, operation, write_set5, zipped
+from support.nasa_files import archives_in_an_archive, operation, table_rows, write_csv, write_set5, zipped
 from twinfold_studies.nasa import fetch, find_data, load
 from twinfold_studies.nasa.location import cache_folder
 from twinfold_studies.nasa.unpack import members
@@ -194,6 +195,37 @@ def test_sources_that_are_none(tmp_path):
         fetch(tmp_path / "notes.txt", tmp_path / "out")
 
 
+def per_cycle_tables(folder: Path, count: int) -> Path:
+    """Tables of another publication of the same measurements: one a cycle, without the columns that are read."""
+    folder.mkdir()
+    for index in range(count):
+        (folder / f"{index:05d}.csv").write_text("Voltage_measured,Current_measured,Time\n4.2,-2.0,0.0\n4.1,-2.0,9.0\n")
+    return folder
+
+
+def test_a_source_without_discharges_is_refused_and_not_copied(tmp_path):
+    tables = per_cycle_tables(tmp_path / "cleaned", 281)
+    looked_for = "battery, discharge_index, time_s, voltage_measured_V, current_measured_A"
+    archive = tmp_path / "cleaned.zip"
+    archive.write_bytes(zipped(**{path.name: path.read_bytes() for path in tables.iterdir()}))
+    for source, count in ((tables, 281), (archive, 281), (tables / "00000.csv", 1)):
+        with pytest.raises(ValueError, match=f"has no discharges: none of its {count} files is one of .*{looked_for}"):
+            fetch(source, tmp_path / "out")
+        assert list((tmp_path / "out").iterdir()) == []
+    with pytest.raises(ValueError, match=f"has no discharges: none of its 281 files is one of .*{looked_for}"):
+        load(tables)
+    write_csv(tables / "log.csv", table_rows("B0005", 0))  # one is enough: the others may belong to it
+    assert len(fetch(tables, tmp_path / "out").written) == 282
+
+
+def test_special_files_are_not_opened(tmp_path):
+    os.mkfifo(tmp_path / "log.csv")
+    with pytest.raises(ValueError, match=r"log\.csv is a FIFO \(named pipe\), not a file"):
+        fetch(tmp_path / "log.csv", tmp_path / "out")
+    with pytest.raises(ValueError, match=r"log\.csv is a FIFO \(named pipe\), not a file"):
+        load(tmp_path / "log.csv")
+
+
 # The command
 
 
@@ -224,3 +256,19 @@ def test_the_command_shows_flags_and_what_was_skipped(tmp_path):
     assert "above_cutoff" in rows[1]["flags"]
     code, output = call("--out", tmp_path / "out", "--strict")
     assert (code, "B0005.mat, cell B0005, cycle 1" in output) == (2, True)
+
+
+@pytest.mark.parametrize("strict", [(), ("--strict",)])
+def test_the_command_fails_if_nothing_is_found(tmp_path, strict):
+    tables = per_cycle_tables(tmp_path / "cleaned", 3)
+    code, output = call("--from", tables, "--out", tmp_path / "out", *strict)
+    assert (code, "has no discharges" in output) == (2, True)
+    assert list((tmp_path / "out").iterdir()) == []
+    code, output = call("--out", tables, *strict)
+    assert (code, "has no discharges" in output) == (2, True)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "B0005.mat").write_bytes(b"no MATLAB file")
+    code, output = call("--out", tmp_path / "broken", *strict)
+    assert code == 2
+    assert "B0005.mat: not readable as a MATLAB file" in output
+    assert strict or "No discharge was found. Looked for: NASA's .mat files, or tables with the columns" in output

@@ -214,7 +214,7 @@ def damaged(folder):
         "B0026.mat": "unknown layout: it contains x, y, but neither B00xx.cycle (set #5) nor data.step (set #11)",
         "B0027.mat": "a MATLAB 7.3 file (HDF5); save it with -v7",
         "no_voltage.csv": f"{NO_TABLE} required columns are missing: voltage_measured_V",
-        "short.csv": f"{NO_TABLE} row 0 and the header have different numbers of fields",
+        "short.csv": f"{NO_TABLE} line 2 and the header have different numbers of fields",
         "text.csv": f"{NO_TABLE} column current_measured_A: could not convert string to float",
     }
 

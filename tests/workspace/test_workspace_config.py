@@ -1,5 +1,6 @@
 """The configuration: what is read, what overrides it, and the message for each kind of mistake."""
 
+import os
 import random
 
 import pytest
@@ -16,6 +17,7 @@ from twinfold.workspace._config import (
     read_config,
     setting_names,
 )
+from twinfold.workspace._system import load_system
 
 TEXT = """
 [data]
@@ -204,6 +206,38 @@ def test_files_that_are_no_text(tmp_path):
     (tmp_path / "twinfold.toml").write_bytes(b"\xff\xfe[data]")
     with pytest.raises(ValueError, match="UTF-8"):
         read_config(tmp_path / "twinfold.toml")
+
+
+def test_special_files_are_named(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "zeros").symlink_to("/dev/zero")
+    for name, kind in (("fifo", "a FIFO"), ("zeros", "a device"), (".", "a folder")):
+        for read in (read_config, load_system):
+            with pytest.raises(ValueError, match=f"{name} is {kind}"):
+                read(tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=r"There is no .*system\.py; system\.file in twinfold\.toml must name"):
+        load_system(tmp_path / "system.py")
+
+
+@pytest.mark.parametrize("name", ["a\\u0000", "a\\nb", "\\u001b[31m", "\\ufffe", "", " ", "x" * 201])
+@pytest.mark.parametrize("setting", ["outputs", "inputs", "x0", "time", "run", "group", "columns", "scale", "valid"])
+def test_a_name_that_no_file_can_hold(setting, name):
+    value = {"columns": '{{ y = "{}" }}', "scale": '{{ "{}" = 2.0 }}'}.get(setting, '"{}"').format(name)
+    typed = [f"data.{setting}={value}"]
+    if setting in ("run", "group") and not name:
+        assert getattr(parse_config(TEXT, typed).data, setting) == ""  # none
+        return
+    with pytest.raises(ValueError, match=f"^data.{setting}: ") as refusal:
+        parse_config(TEXT, typed)
+    assert str(refusal.value).isprintable()
+
+
+@pytest.mark.parametrize("line", ["STATES = ['a\\0']", "UNITS = {'a\\n': 'm'}", "UNITS = {'a': '\\x1b'}"])
+def test_names_in_system_py(tmp_path, line):
+    source = "import twinfold as tw\n\ndef twin():\n    return tw.Twin(lambda x: -x)\n\n"
+    (tmp_path / "system.py").write_text(source + line)
+    with pytest.raises(ValueError, match=rf"system\.py: {line.split()[0]}: the name .* contains"):
+        load_system(tmp_path / "system.py")
 
 
 def test_every_damaged_file_is_read_or_refused():

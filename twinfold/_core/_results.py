@@ -79,5 +79,7 @@ def outcome_codes(results: RESULTS) -> Int[Array | np.ndarray, "..."]:
 
 def outcome_messages() -> tuple[str, ...]:
     """The messages in the order of the codes."""
-    items = (jax.tree.map(lambda _, code=code: np.array(code, np.int32), RESULTS.successful) for code in range(len(RESULTS)))
+    items = (
+        jax.tree.map(lambda _, code=code: np.array(code, np.int32), RESULTS.successful) for code in range(len(RESULTS))
+    )
     return tuple(RESULTS[item] for item in items)

@@ -94,36 +94,38 @@ def cut_windows(runs: Sequence[Run], length: int, stride: int | None) -> list[Wi
 def assemble(runs: Sequence[Run], windows: Sequence[Window], dtype: Any) -> Batch:
     """The windows as one `Batch`, padded to the longest, in `dtype` (None: JAX's default float)."""
     dtype = floating(dtype)
-    _check_distinct_times(runs, dtype)
-    inputs = [run.w for run in runs if run.w is not None]  # all runs have inputs, or none; likewise x0
-    states = [run.x0 for run in runs if run.x0 is not None]
-    length = np.array([window.stop - window.start for window in windows])
-    sample = np.arange(length.max())
+    run, start, stop = np.array(windows).T
+    lengths = np.array([len(each.ts) for each in runs])
+    begins = np.cumsum(lengths) - lengths  # of the runs, in arrays of all samples
+    ts = np.concatenate([each.ts for each in runs])
+    _check_distinct_times(runs, ts, begins, dtype)
+    sample = np.arange((stop - start).max())
     # Padding repeats the last sample, so that its time step is zero.
-    samples = [np.minimum(window.start + sample, window.stop - 1) for window in windows]
+    samples = begins[run, None] + np.minimum(start[:, None] + sample, stop[:, None] - 1)
 
-    def cut_from(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        return np.stack([arrays[window.run][rows] for window, rows in zip(windows, samples, strict=True)])
+    def floats(values: np.ndarray) -> Any:
+        return jnp.asarray(values.astype(dtype))
 
-    def floats(values: Any) -> Any:
-        return jnp.asarray(np.asarray(values).astype(dtype))
-
-    y = cut_from([run.y for run in runs])
-    mask = ~np.isnan(y) & (sample < length[:, None])[:, :, None]
+    all_y = np.concatenate([each.y for each in runs])
+    # All runs have inputs, or none; likewise x0.
+    w = None if runs[0].w is None else np.concatenate([each.w for each in runs if each.w is not None])
+    x0 = None if runs[0].x0 is None else np.stack([each.x0 for each in runs if each.x0 is not None])
+    y = all_y[samples]
+    mask = ~np.isnan(y) & (sample < (stop - start)[:, None])[:, :, None]
     return Batch(
-        ts=floats(cut_from([run.ts for run in runs])),
+        ts=floats(ts[samples]),
         y=floats(np.where(mask, y, 0.0)),
         mask=jnp.asarray(mask),
-        w=floats(cut_from(inputs)) if inputs else None,
-        length=jnp.asarray(length, jnp.int32),
-        run=jnp.asarray([window.run for window in windows], jnp.int32),
-        is_run_start=jnp.asarray([window.start == 0 for window in windows]),
+        w=None if w is None else floats(w[samples]),
+        length=jnp.asarray(stop - start, jnp.int32),
+        run=jnp.asarray(run, jnp.int32),
+        is_run_start=jnp.asarray(start == 0),
         previous_window=jnp.asarray(_previous(windows), jnp.int32),
-        x0=floats([states[window.run] for window in windows]) if states else None,
-        origin_t=floats([runs[window.run].ts[0] for window in windows]),
+        x0=None if x0 is None else floats(x0[run]),
+        origin_t=floats(ts[begins[run]]),
         # NaN, not 0, for a missing value: it must never become an initial state.
-        origin_y=floats([runs[window.run].y[0] for window in windows]),
-        origin_w=floats([inputs[window.run][0] for window in windows]) if inputs else None,
+        origin_y=floats(all_y[begins[run]]),
+        origin_w=None if w is None else floats(w[begins[run]]),
     )
 
 
@@ -151,13 +153,15 @@ def _previous(windows: Sequence[Window]) -> list[int]:
     return [last_samples.get((window.run, window.start), -1) for window in windows]
 
 
-def _check_distinct_times(runs: Sequence[Run], dtype: np.dtype) -> None:
-    for run in runs:
-        steps = np.diff(run.ts.astype(dtype))
-        if not (steps > 0).all():
-            index = int(np.argmin(steps > 0))
-            raise ValueError(
-                f"ts of run '{run.name}': samples {index} and {index + 1} ({run.ts[index]}, "
-                f"{run.ts[index + 1]}) are the same time in {dtype}. Measure time from the start of the run, or "
-                "enable float64 in JAX."
-            )
+def _check_distinct_times(runs: Sequence[Run], ts: np.ndarray, begins: np.ndarray, dtype: np.dtype) -> None:
+    """Raise a `ValueError` if two times of a run are the same in `dtype`; `begins` is the first sample of each run."""
+    advances = np.diff(ts.astype(dtype)) > 0
+    advances[begins[1:] - 1] = True  # from one run to the next
+    if not advances.all():
+        sample = int(np.argmin(advances))
+        run = int(np.searchsorted(begins, sample, "right")) - 1
+        index = sample - int(begins[run])
+        raise ValueError(
+            f"ts of run '{runs[run].name}': samples {index} and {index + 1} ({ts[sample]}, {ts[sample + 1]}) are the "
+            f"same time in {dtype}. Measure time from the start of the run, or enable float64 in JAX."
+        )

@@ -18,6 +18,7 @@ from twinfold.data._readers.recordings import read_runs
 from twinfold.data._run import Run
 from twinfold.data._statistics import summarise
 from twinfold.io import unknown_name
+from twinfold.io._names import check_name
 from twinfold.model import Statistics
 
 
@@ -63,7 +64,7 @@ class Dataset:
         ):
             if len(names) != columns:
                 raise ValueError(f"{argument} has {len(names)} names for {columns} columns; give one for each.")
-            _check_distinct(names, argument, "column")
+            _check_distinct([check_name(name, argument) for name in names], argument, "column")
 
     @staticmethod
     def from_arrays(
@@ -105,7 +106,7 @@ class Dataset:
         **Arguments:** `path`; `outputs`, the columns of outputs; `options`, those of `load_dataset` that describe the
         columns and rows: `time`, `inputs`, `run`, `group`, `x0`, `fill`, `sort`, ...
 
-        **Raises:** `ValueError` that names the column and the row (counted from 0, without the header).
+        **Raises:** `ValueError` that names the column and the line of the file.
         """
         if not outputs:
             raise ValueError("outputs is empty; name at least one column.")

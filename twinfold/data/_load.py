@@ -62,8 +62,8 @@ def load_dataset(
 
     **Returns:** a `Dataset`.
 
-    **Raises:** `ValueError` that names the file, the column and the row (counted from 0, without the header);
-    `FileNotFoundError`.
+    **Raises:** `ValueError` that names the file, the column, and the line of a CSV file, or the row of another source
+    (counted from 0); `FileNotFoundError`.
 
     **Example:**
 

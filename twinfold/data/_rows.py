@@ -1,16 +1,22 @@
 """Runs of a data set beside a twin: their parameters and initial states, their simulation, and whether they match."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
 
 from twinfold.data._batch import Batch
 from twinfold.data._dataset import Dataset
+from twinfold.data._run import Run
 from twinfold.model import Simulation, Twin, simulate_unchecked
 from twinfold.model._twin import check_model
 from twinfold.typing import Parameters, State
+
+MAX_LISTED = 3  # runs in a message
 
 
 def initial_state(twin: Twin, row: Batch, p: Parameters) -> State:
@@ -40,21 +46,15 @@ def batch_with_run_indices(twin: Twin, data: Dataset, argument: str = "data") ->
     return eqx.tree_at(lambda batch: batch.run, batch, jnp.array(places))
 
 
-def check_batch(twin: Twin, batch: Batch, *, drawn: bool = True) -> State:
+def check_batch(twin: Twin, batch: Batch, data: Dataset, argument: str = "data", *, drawn: bool = True) -> State:
     """The initial state of the first run; a `ValueError` that says where twin and data do not match.
 
-    `drawn=False` for a twin whose learned parts have no weights yet: only the initial state is checked.
+    **Arguments:** `twin`; `batch` of `data`, which messages call `argument`; `drawn=False` for a twin whose learned
+    parts have no weights yet: only the initial states are checked.
     """
-    if twin.initial is None and batch.x0 is None and not bool(jnp.all(batch.mask[:, 0] | ~batch.is_run_start[:, None])):
-        raise ValueError(
-            "data: the first sample of a run is incomplete, so it cannot be the initial state. Give x0, or the twin's "
-            "`initial`, such as initial=Unknown(guess, per_run=True)."
-        )
+    x = initial_states(twin, batch, data, argument)[0]
     row = jax.tree.map(lambda leaf: leaf[0], batch)
     p, w = twin.parameters(row.run), None if row.w is None else row.w[0]
-    x = initial_state(twin, row, p)
-    if x.ndim != 1:
-        raise ValueError(f"initial: the state has shape {x.shape}; it must be a vector.")
     if drawn:
         check_model(twin, row.ts[0], x, w, p)
         outputs = jax.eval_shape(twin.outputs, row.ts[0], x, w, p).shape[0]
@@ -64,3 +64,54 @@ def check_batch(twin: Twin, batch: Batch, *, drawn: bool = True) -> State:
                 "the twin's `observe`."
             )
     return x
+
+
+def initial_states(twin: Twin, batch: Batch, data: Dataset, argument: str = "data") -> Float[Array, "R n"]:
+    """The initial state of every run of `data`; a `ValueError` for a run that has none."""
+    starts = np.flatnonzero(batch.is_run_start)
+    first = (batch.origin_t, batch.origin_y, batch.origin_w, batch.x0, batch.run)
+    xs = _initial_states(twin, *jax.tree.map(lambda leaf: leaf[starts], first))
+    if xs.ndim != 2:
+        raise ValueError(f"initial: the state has shape {xs.shape[1:]}; it must be a vector.")
+    check_initial_states(twin, data.runs, np.asarray(xs), data.output_names, argument)
+    return xs
+
+
+@eqx.filter_jit
+def _initial_states(twin: Twin, t: Array, y: Array, w: Array | None, x0: Array | None, run: Array) -> Array:
+    def state(t: Array, y: Array, w: Array | None, x0: Array | None, run: Array) -> State:
+        return twin.initial_state(t, y, w, twin.parameters(run), x0=x0, run=run)
+
+    return jax.vmap(state)(t, y, w, x0, run)
+
+
+def check_initial_states(
+    twin: Twin, runs: Sequence[Run], xs: np.ndarray, output_names: Sequence[str], argument: str = "data"
+) -> None:
+    """Raise a `ValueError` that says why the initial states `xs` of some runs are not finite, and what to change."""
+    bad = np.any(~np.isfinite(xs), axis=1)
+    if not bad.any():
+        return
+    missing = np.stack([np.isnan(run.y[0]) for run in runs])
+    incomplete = bad & np.any(missing, axis=1)
+    if incomplete.any():
+        absent = np.any(missing[incomplete], axis=0)
+        outputs = ", ".join(f"'{name}'" for name, each in zip(output_names, absent, strict=True) if each)
+        x0 = "the columns x0" if twin.initial is None else "the columns x0 and no `initial`"
+        raise ValueError(
+            f"{argument}: the initial state of {_listed(runs, incomplete)} cannot be formed: the first sample has no "
+            f"value of {outputs}. Give {x0}, or the twin initial=Unknown(guess, per_run=True), or drop the rows before "
+            "the first complete sample."
+        )
+    x = xs[bad][0]
+    source = "the twin's `initial` returns" if twin.initial is not None else "the data have"
+    raise ValueError(
+        f"initial: {source} a non-finite state for {_listed(runs, bad)}: {x} in {x.dtype}. The first sample is "
+        "complete: correct the function or the unit, or give the twin initial=Unknown(guess, per_run=True)."
+    )
+
+
+def _listed(runs: Sequence[Run], chosen: np.ndarray) -> str:
+    names = [f"'{run.name}'" for run, one in zip(runs, chosen, strict=True) if one]
+    more = f" and {len(names) - MAX_LISTED} others" if len(names) > MAX_LISTED else ""
+    return f"{'run' if len(names) == 1 else 'runs'} {', '.join(names[:MAX_LISTED])}{more}"

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from twinfold._core import check_times
+from twinfold.io._names import check_name
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class Run:
     group: str = ""
 
     def __post_init__(self):
-        suffix = f"of run '{self.name}'"
+        suffix = f"of run '{check_name(self.name, 'name of a run')}'"
         ts = as_floats(self.ts, f"ts {suffix}")
         check_times(ts, f"ts {suffix}")
         y = _columns(self.y, f"ys {suffix}", "outputs", len(ts))
@@ -62,7 +63,7 @@ class Run:
                 f"x0 {suffix} is not finite: {x0}; give every state, or omit x0 and let the twin's `initial` "
                 "estimate it."
             )
-        object.__setattr__(self, "group", self.group or self.name)
+        object.__setattr__(self, "group", check_name(self.group or self.name, f"group {suffix}"))
         for field, value in (("ts", ts), ("y", y), ("w", w), ("x0", x0)):
             if value is not None:
                 value.setflags(write=False)

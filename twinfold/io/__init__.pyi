@@ -1,7 +1,9 @@
 from ._atomic import atomic_write as atomic_write
+from ._lock import FolderInUse as FolderInUse
 from ._model_info import ModelInfo as ModelInfo
 from ._model_info import read_info as read_info
 from ._names import unknown_name as unknown_name
+from ._regular import check_regular_file as check_regular_file
 from ._run_folder import ConfigurationMismatch as ConfigurationMismatch
 from ._run_folder import RunFolder as RunFolder
 from ._run_folder import versions as versions

@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from twinfold.io._atomic import atomic_write
+from twinfold.io._regular import check_regular_file
 
 MAX_ARRAYS = 100_000
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write an uncompressed .npz file atomically."""
+    content = io.BytesIO()  # NumPy up to 2.0 leaves the archive open if the disk is full
+    np.savez(content, **arrays)  # type: ignore[arg-type]
     with atomic_write(path) as file:
-        np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
+        file.write(content.getbuffer())
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -26,6 +29,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
     **Raises:** `ValueError` that says what is wrong with the file; `OSError`.
     """
+    check_regular_file(path, "it")
     size = os.path.getsize(path)
     try:
         with zipfile.ZipFile(path) as archive:

@@ -16,7 +16,7 @@ from pydantic import Field, Strict
 
 from twinfold._version import __version__
 from twinfold.io._archive import read_arrays, write_arrays
-from twinfold.io._settings import Numbers, Settings, Strings, validate
+from twinfold.io._settings import Name, Names, Numbers, OptionalName, Settings, validate
 from twinfold.io._writers import json_safe
 
 MAGIC, FORMAT = "twinfold model", 2
@@ -47,10 +47,10 @@ class ModelInfo(Settings):
     ```
     """
 
-    states: Strings = ()
-    inputs: Strings = ()
-    outputs: Strings = ()
-    units: dict[str, str] = Field(default_factory=dict)
+    states: Names = ()
+    inputs: Names = ()
+    outputs: Names = ()
+    units: dict[Name, OptionalName] = Field(default_factory=dict)
     dt: float | None = None
     x0_example: Numbers = ()
     x_low: Numbers = ()
@@ -80,8 +80,8 @@ class ModelHeader(Settings):
     twinfold: str
     about: ModelInfo
     structure: str
-    runs: Strings | None
-    groups: Strings | None
+    runs: Names | None
+    groups: Names | None
     arrays: Annotated[tuple[ArrayEntry, ...], Strict(False)]
 
 
@@ -117,7 +117,7 @@ def read_model(path: Path) -> tuple[ModelHeader, dict[str, np.ndarray]]:
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no model file {path}; `twinfold fit` writes one.") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else error
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error).rstrip(".")
         raise ValueError(f"{path} is not a model file of twinfold, or is damaged: {reason}.") from None
     if not OLDEST_FORMAT <= table["format"] <= FORMAT:
         raise ValueError(

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 MAX_NAME_LENGTH = 200
+MAX_LISTED = 50  # names in a message
 # Control characters, separators of lines and paragraphs, lone surrogates, and the two others that XML 1.0 excludes.
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
@@ -34,7 +35,7 @@ def check_name(name: str, where: str) -> str:
 
 
 def unknown_name(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the name, the known names, and the nearest of them.
+    """The end of a message about an unknown name: the name, the first of the known names, and the nearest of them.
 
     **Example:**
 
@@ -46,5 +47,11 @@ def unknown_name(name: str, known: Iterable[str]) -> str:
     known = list(known)
     near = get_close_matches(name.replace("-", "_").replace(" ", "_"), known, n=1)
     near = near or get_close_matches(name.lower().replace("-", "_").replace(" ", "_"), known, n=1, cutoff=0.4)
-    guess = f" Did you mean '{near[0]}'?" if near else ""
-    return f"'{name}'; there are: {', '.join(known) or 'none'}.{guess}"
+    guess = f" Did you mean '{_shown(near[0])}'?" if near else ""
+    more = f" and {len(known) - MAX_LISTED} more" if len(known) > MAX_LISTED else ""
+    return f"'{_shown(name)}'; there are: {', '.join(map(_shown, known[:MAX_LISTED])) or 'none'}{more}.{guess}"
+
+
+def _shown(name: str) -> str:
+    """The name as a terminal can show it: those of the columns of a file may contain control characters."""
+    return name if name.isprintable() else ascii(name)[1:-1]

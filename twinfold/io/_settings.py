@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError
+from pydantic_core import PydanticCustomError
 
-from twinfold.io._names import unknown_name
+from twinfold.io._names import check_name, unknown_name
 
 Model = TypeVar("Model", bound="Settings")
 # What a value of the wrong type or size must be, by pydantic's type of error.
@@ -34,9 +35,22 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
+def _checked_name(name: str) -> str:
+    try:
+        return check_name(name, "")
+    except ValueError as error:
+        # Without the place, which `validate` knows.
+        raise PydanticCustomError(BAD_NAME, "{reason}", {"reason": str(error).removeprefix(": ")}) from None
+
+
+BAD_NAME = "bad_name"
+Name = Annotated[str, AfterValidator(_checked_name)]
+# "" for none.
+OptionalName = Annotated[str, AfterValidator(lambda name: name and _checked_name(name))]
 # TOML and JSON have lists where Python has tuples. A single string stands for a list of one.
 ONE_AS_LIST = BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
 Strings = Annotated[tuple[str, ...], Strict(False), ONE_AS_LIST]
+Names = Annotated[tuple[Name, ...], Strict(False), ONE_AS_LIST]
 Values = Annotated[tuple[float | str, ...], Strict(False), ONE_AS_LIST]
 Numbers = Annotated[tuple[float, ...], Strict(False)]
 
@@ -54,9 +68,16 @@ def validate(model: type[Model], table: Any, name: str = "") -> Model:
 
 
 def _message(error: ValidationError, model: type[Settings], table: Any, name: str) -> str:
-    # An unknown key is often the misspelling of a missing one, so it is reported first.
-    errors = sorted(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+    # An unknown key is often the misspelling of a missing one, so it is reported first. A name that is not allowed may
+    # be one member of a union, whose other members fail as well.
+    order = ("extra_forbidden", BAD_NAME)
+    errors = sorted(
+        error.errors(include_url=False),
+        key=lambda each: order.index(each["type"]) if each["type"] in order else len(order),
+    )
     first = errors[0]
+    if first["type"] == BAD_NAME:
+        return f"{'.'.join(filter(None, [name, *_setting(model, first['loc'])]))}: {first['msg']}"
     if first["type"] == "extra_forbidden":
         *parents, key = map(str, first["loc"])
         place = ".".join(filter(None, [name, *parents]))
@@ -89,6 +110,17 @@ def _locate(value: Any, location: tuple[int | str, ...], path: str) -> tuple[str
             break
         path += f"[{key}]" if isinstance(key, int) else f".{key}" if path else key
     return path, value
+
+
+def _setting(model: Any, location: tuple[int | str, ...]) -> list[str]:
+    """The names of the settings that lead to an error: the part of its location without indices and table keys."""
+    keys = []
+    for key in location:
+        if key not in getattr(model, "model_fields", {}):
+            break
+        keys.append(str(key))
+        model = model.model_fields[key].annotation
+    return keys
 
 
 def _field_names(model: Any, keys: list[str]) -> list[str]:

@@ -112,7 +112,7 @@ def predict(model: Twin | Fit, data: Dataset) -> Predictions:
     fitted = isinstance(model, Fit)
     twin = model.twin_of(0) if fitted else model
     batch = batch_with_run_indices(twin, data)
-    check_batch(twin, batch)
+    check_batch(twin, batch, data)
     twins, seeds = _stacked(model), model.seeds if fitted else (0,)
     predicted, violation, relative, result = _simulate(twins, batch, len(seeds))
     return Predictions(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from twinfold.io import atomic_write
+from twinfold.io._archive import write_arrays
 
 
 def array_fingerprint(tree: PyTree) -> str:
@@ -33,8 +33,7 @@ def save(path: Path, identity: dict[str, Any], progress: dict[str, Any], trees: 
         for index, leaf in enumerate(jax.tree.leaves(tree))
     }
     header = json.dumps({"identity": identity, "progress": progress})
-    with atomic_write(path) as file:
-        np.savez(file, header=np.array(header), **arrays)
+    write_arrays(path, {"header": np.array(header)} | arrays)
 
 
 def _change(old: Any, new: Any) -> str:

@@ -56,9 +56,9 @@ def prepare(
     batch = data.batch() if window is None else data.windows(window)
     twin = _with_runs(twin, data, trainable)
     held = None if valid is None else batch_with_run_indices(twin, valid, "valid")
-    states = check_batch(twin, batch, drawn=False).shape[0]
-    if held is not None:
-        check_batch(twin, held, drawn=False)
+    states = check_batch(twin, batch, data, drawn=False).shape[0]
+    if held is not None and valid is not None:
+        check_batch(twin, held, valid, "valid", drawn=False)
     measured = twin.observe is None and twin.trajectory is None and bool(jnp.all(batch.mask))
     if methods is None:
         methods = default_methods(batch.ts.shape[1] if measured and window is None else None)
@@ -76,7 +76,7 @@ def prepare(
         return Estimate(drawn, shooting_states(drawn, batch) if estimated else None)
 
     estimates = [draw(jax.random.key(seed)) for seed in seeds]
-    _check_stability(estimates[0].twin, batch, check_batch(estimates[0].twin, batch))
+    _check_stability(estimates[0].twin, batch, check_batch(estimates[0].twin, batch, data))
     parts = [eqx.partition(estimate, estimate.trainable(trainable)) for estimate in estimates]
     if not jax.tree.leaves(parts[0][0]):
         raise ValueError("twin: there is nothing to train; it has no learned part and no Unknown parameter.")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tomlkit
 from pydantic import Field, field_validator, model_validator
 
-from twinfold.io._settings import Settings, Strings, Values, validate
+from twinfold.io import check_regular_file
+from twinfold.io._settings import Name, Names, OptionalName, Settings, Strings, Values, validate
 from twinfold.workspace._overrides import override
 
 if TYPE_CHECKING:
@@ -47,24 +48,24 @@ class DataConfig(Settings):
     """
 
     files: Strings = ()
-    outputs: Strings = ()
-    inputs: Strings = ()
-    time: str = "t"
-    run: str = ""
-    group: str = ""
-    x0: Strings = ()
+    outputs: Names = ()
+    inputs: Names = ()
+    time: Name = "t"
+    run: OptionalName = ""
+    group: OptionalName = ""
+    x0: Names = ()
     format: Literal["auto", "csv", "parquet", "mat"] = "auto"
     fill: Literal["hold", "linear", "refuse"] = "hold"
     sort: bool = False
     join: bool = False
-    columns: dict[str, str] = Field(default_factory=dict)
-    scale: dict[str, float] = Field(default_factory=dict)
-    offset: dict[str, float] = Field(default_factory=dict)
+    columns: dict[Name, Name] = Field(default_factory=dict)
+    scale: dict[Name, float] = Field(default_factory=dict)
+    offset: dict[Name, float] = Field(default_factory=dict)
     missing: Values = ()
     gap: Positive | None = None
     pieces: Annotated[int, Field(ge=2, le=10_000)] | None = None
-    valid: float | Strings = 0.2
-    test: float | Strings = 0.2
+    valid: float | Names = 0.2
+    test: float | Names = 0.2
 
     @model_validator(mode="after")
     def _check(self) -> "DataConfig":
@@ -215,10 +216,12 @@ def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     ```
     """
     path = Path(path)
-    if not path.is_file():
+    try:
+        check_regular_file(path)
+    except FileNotFoundError:
         raise FileNotFoundError(
             f"There is no {path}. `twinfold new NAME` creates a folder with one; -C FOLDER selects the folder to use."
-        )
+        ) from None
     try:
         return parse_config(path.read_text(encoding="utf-8"), overrides)
     except UnicodeDecodeError as error:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from twinfold.io._settings import Settings, Strings, validate
+from twinfold.io import check_regular_file
+from twinfold.io._settings import Name, Names, OptionalName, Settings, validate
 
 if TYPE_CHECKING:
     from twinfold.model import Twin
@@ -30,8 +31,8 @@ class System:
 
 
 class _Names(Settings):
-    STATES: Strings | None = None
-    UNITS: dict[str, str] = Field(default_factory=dict)
+    STATES: Names | None = None
+    UNITS: dict[Name, OptionalName] = Field(default_factory=dict)
 
 
 def load_system(path: str | Path, *, sha256: str | None = None, trust_changed: bool = False) -> System:
@@ -45,10 +46,12 @@ def load_system(path: str | Path, *, sha256: str | None = None, trust_changed: b
     from twinfold.model import Twin
 
     path = Path(path)
-    if not path.is_file():
+    try:
+        check_regular_file(path)
+    except FileNotFoundError:
         raise FileNotFoundError(
             f"There is no {path}; system.file in twinfold.toml must name the file that builds the twin."
-        )
+        ) from None
     source = path.read_bytes()
     actual = hashlib.sha256(source).hexdigest()
     if sha256 is not None and actual != sha256 and not trust_changed:

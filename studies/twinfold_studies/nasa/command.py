@@ -12,6 +12,7 @@ from twinfold_studies.nasa.collection import Collection
 from twinfold_studies.nasa.discharge import Discharge
 from twinfold_studies.nasa.fetch import fetch
 from twinfold_studies.nasa.load import load
+from twinfold_studies.nasa.tables import LOOKED_FOR
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ class CommandOptions:
 
 
 def run(options: CommandOptions, console: Any) -> Collection:
-    """Run the command. **Returns:** the collection that it printed."""
+    """Run the command. **Returns:** the collection that it printed. **Raises:** `ValueError` if that is empty."""
     on_error = "raise" if options.strict else "skip"
     place = options.out
     if options.source:
@@ -50,6 +51,8 @@ def run(options: CommandOptions, console: Any) -> Collection:
         console.print(f"{place}: {counts}\n", markup=False, soft_wrap=True)
     collection = load(place, cells=options.cells or None, on_error=on_error, verify=options.verify)
     print_collection(collection, console, each=options.flags)
+    if not len(collection):
+        raise ValueError(f"No discharge was found. Looked for: {LOOKED_FOR}.")
     if options.table is not None:
         write_csv(options.table, collection.table())
     return collection

@@ -6,11 +6,13 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from twinfold.io import check_regular_file
 from twinfold_studies.nasa.collection import Builder, OnError, Skipped
 from twinfold_studies.nasa.download import Progress, download
 from twinfold_studies.nasa.location import NAME, cache_folder
 from twinfold_studies.nasa.manifest import checksum, differences, read_manifest, write_manifest
-from twinfold_studies.nasa.unpack import BROKEN, members, store
+from twinfold_studies.nasa.tables import LOOKED_FOR, csv_header, has_discharges
+from twinfold_studies.nasa.unpack import BROKEN, Member, members, store
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,8 @@ def fetch(
     - `force`: download files again that exist.
     - `progress`: called with the number of bytes received, and the total if known.
 
-    **Raises:** `FileNotFoundError`, `OSError` if a download fails, `ValueError` that names the file.
+    **Raises:** `FileNotFoundError`, `OSError` if a download fails, `ValueError` that names the file, or if nothing in
+    the source can be a file of discharges; then nothing is copied.
     """
     folder = cache_folder() / NAME if out is None else Path(out)
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,6 +62,8 @@ def fetch(
     path = Path(source)
     if not path.exists():
         raise FileNotFoundError(f"There is no file or folder '{path}'.")
+    if not path.is_dir():
+        check_regular_file(path)
     if path.is_dir() and (folder.resolve().is_relative_to(path.resolve())):
         raise ValueError(
             f"'{path}' contains the target '{folder}'; choose another target with --out, or use the data in place."
@@ -87,6 +92,7 @@ def _fetch_url(url: str, folder: Path, on_error: OnError, force: bool, progress:
 
 
 def _copy_members(source: Path, folder: Path, address: str, on_error: OnError) -> Fetched:
+    _check_contents(source, folder, address)
     builder = Builder(on_error)
     manifest = read_manifest(folder)
     written, unchanged = [], []
@@ -108,3 +114,24 @@ def _copy_members(source: Path, folder: Path, address: str, on_error: OnError) -
         raise ValueError(f"'{address}' contains no usable .mat, .parquet or .csv file.{reasons}")
     write_manifest(folder, manifest)
     return Fetched(folder, tuple(written), tuple(unchanged), tuple(builder.skipped))
+
+
+def _check_contents(source: Path, folder: Path, address: str) -> None:
+    """Raise a `ValueError` if the source has data files, and none can have discharges."""
+    count = 0
+    for member in members(source, lambda name, reason: None, folder):
+        if _may_have_discharges(member):
+            return
+        count += 1
+    if count:
+        raise ValueError(f"'{address}' has no discharges: none of its {count} files is one of {LOOKED_FOR}.")
+
+
+def _may_have_discharges(member: Member) -> bool:
+    if member.path.suffix.lower() != ".csv":
+        return True
+    try:
+        with member.open() as file:
+            return has_discharges(csv_header(file))
+    except BROKEN:  # reported when it is copied
+        return True

@@ -5,12 +5,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from twinfold.io import check_regular_file
 from twinfold_studies.nasa.collection import Builder, Collection, OnError
 from twinfold_studies.nasa.discharge import Discharge
 from twinfold_studies.nasa.location import COMMAND, find_data
 from twinfold_studies.nasa.manifest import differences
 from twinfold_studies.nasa.mat import read_mat
-from twinfold_studies.nasa.tables import read_table
+from twinfold_studies.nasa.tables import LOOKED_FOR, read_table
 
 # The first of these in a folder contains the others.
 NESTED = ("discharge_all.parquet", "discharge_selected.csv", "discharge_first2.csv")
@@ -39,8 +40,8 @@ def load(
       discharge; if False, these are errors.
     - `verify`: compare the SHA-256 of every file with the manifest of the folder (sizes are always compared).
 
-    **Raises:** `FileNotFoundError` if there is nothing to read; `ValueError` (see `on_error`) that names file, cell and
-    cycle.
+    **Raises:** `FileNotFoundError` if there is nothing to read; `ValueError` if no file is one of discharges, or (see
+    `on_error`) that names file, cell and cycle.
     """
     place = find_data(where)
     builder = Builder(on_error, repair)
@@ -53,6 +54,8 @@ def load(
     for path in files:
         READERS[path.suffix.lower()](path, builder)
     _skip_idle_cells(builder)
+    if not builder.discharges and not builder.skipped:
+        raise ValueError(f"'{place}' has no discharges: none of its {len(files)} files is one of {LOOKED_FOR}.")
     discharges = sorted(builder.discharges, key=_order)
     collection = Collection(tuple(discharges), tuple(builder.skipped))
     return collection if cells is None else collection.select(cells=cells)
@@ -63,6 +66,7 @@ def _files(place: Path) -> list[Path]:
     if not place.is_dir():
         if place.suffix.lower() not in READERS:
             raise ValueError(f"'{place}' is neither a folder nor a {', '.join(READERS)} file.")
+        check_regular_file(place)
         return [place]
     found = sorted(path for path in place.rglob("*") if path.suffix.lower() in READERS and path.is_file())
     preferred = {}

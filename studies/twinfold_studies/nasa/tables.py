@@ -2,6 +2,8 @@
 
 import csv
 import dataclasses
+import io
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +15,11 @@ from twinfold_studies.nasa.cells import ambient
 from twinfold_studies.nasa.collection import DUPLICATE, Builder
 from twinfold_studies.nasa.discharge import Kind
 from twinfold_studies.nasa.log import Log
+from twinfold_studies.nasa.manifest import Readable
 from twinfold_studies.nasa.mat import from_date
 
 CELL, TIME = "battery", "time_s"
+MAX_HEADER_BYTES = 1 << 16
 Columns = dict[str, np.ndarray]
 
 
@@ -49,6 +53,11 @@ LAYOUTS = (
 )
 
 
+LOOKED_FOR = "NASA's .mat files, or tables with the columns " + ", or ".join(
+    ", ".join((CELL, layout.index, *layout.series[:3])) for layout in LAYOUTS
+)
+
+
 class Fact(NamedTuple):
     """The row of a discharge in the table of discharges."""
 
@@ -56,6 +65,17 @@ class Fact(NamedTuple):
     published: float = np.nan
     start: datetime | None = None
     cycle: int | None = None
+
+
+def has_discharges(header: Sequence[str]) -> bool:
+    """Whether a table with these columns is one of discharges."""
+    return any({CELL, layout.index, *layout.series[:3]} <= set(header) for layout in LAYOUTS)
+
+
+def csv_header(file: Readable) -> list[str]:
+    """The columns of a CSV file, of which only the beginning is read."""
+    beginning = file.read(MAX_HEADER_BYTES).decode("utf-8-sig", errors="replace")
+    return next(csv.reader(io.StringIO(beginning)), [])
 
 
 def read_table(path: Path, builder: Builder) -> None:
@@ -74,7 +94,7 @@ def read_table(path: Path, builder: Builder) -> None:
         layout = layouts[0]
         columns = _read(path, [CELL, layout.index, *(name for name in layout.series if name in header)])
         facts = _facts(path.parent / layout.facts, layout.index) if layout.facts else {}
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, csv.Error) as error:
         builder.refuse(path.name, "", None, f"not readable as a table of discharges: {error}")
         return
     discharges = _discharges(columns[CELL], columns[layout.index])
@@ -113,34 +133,38 @@ def _discharges(cells: np.ndarray, indices: np.ndarray) -> dict[tuple[str, int],
 def _header(path: Path) -> list[str]:
     if path.suffix.lower() == ".parquet":
         return list(parquet.read_schema(path).names)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return next(csv.reader(file), [])
+    with path.open("rb") as file:
+        return csv_header(file)
 
 
 def _read(path: Path, names: list[str]) -> Columns:
     """Columns of a table as numbers, except the cells; an empty number is NaN."""
     if path.suffix.lower() == ".parquet":
         table = parquet.read_table(path, columns=names)
-        columns = {name: table.column(name).to_numpy() for name in names}
+        columns, places = {name: table.column(name).to_numpy() for name in names}, None
     else:
         rows = _rows(path)
-        columns = {name: np.array([row[name] or "nan" for row in rows]) for name in names}
+        columns = {name: np.array([row[name] or "nan" for row in rows.values()]) for name in names}
+        places = list(rows)
     if not len(columns[CELL]):
         raise ValueError("it has no rows")
     for name in names[1:]:
         columns[name] = _as_floats(columns[name], name)
     for name, empty in ((CELL, columns[CELL] == "nan"), (names[1], ~np.isfinite(columns[names[1]]))):
         if empty.any():
-            raise ValueError(f"column {name} is empty in row {int(empty.argmax())}")
+            row = int(empty.argmax())
+            raise ValueError(f"column {name} is empty in {f'row {row}' if places is None else f'line {places[row]}'}")
     return columns
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _rows(path: Path) -> dict[int, dict[str, str]]:
+    """The rows of a CSV file by the line that they end in."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    for number, row in enumerate(rows):
+        reader = csv.DictReader(file)
+        rows = dict((reader.line_num, row) for row in reader)  # noqa: C402
+    for line, row in rows.items():
         if None in row or None in row.values():
-            raise ValueError(f"row {number} and the header have different numbers of fields")
+            raise ValueError(f"line {line} and the header have different numbers of fields")
     return rows
 
 
@@ -154,7 +178,7 @@ def _as_floats(values: np.ndarray, name: str) -> np.ndarray:
 def _facts(path: Path, index: str) -> dict[tuple[str, int], Fact]:
     """The rows of a table of discharges by cell and index; empty if there is no such table."""
     facts = {}
-    for number, row in enumerate(_rows(path)) if path.is_file() else ():
+    for line, row in _rows(path).items() if path.is_file() else ():
         try:
             stamp = row.get("start_time")
             facts[row[CELL], int(row[index])] = Fact(
@@ -165,5 +189,5 @@ def _facts(path: Path, index: str) -> dict[tuple[str, int], Fact]:
                 cycle=int(row["mat_cycle_index"]) if row.get("mat_cycle_index") else None,
             )
         except (KeyError, ValueError) as error:
-            raise ValueError(f"{path.name}, row {number}: {error}") from None
+            raise ValueError(f"{path.name}, line {line}: {error}") from None
     return facts

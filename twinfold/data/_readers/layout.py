@@ -1,25 +1,51 @@
 """The layout of a source: which columns it has, in which units, and how its rows form runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from twinfold.data._readers.table import check_columns, pandas_module, refuse_empty, to_numbers, to_times
+from twinfold.data._readers.sources import Table
+from twinfold.data._readers.table import (
+    Place,
+    check_columns,
+    pandas_module,
+    refuse_empty,
+    to_names,
+    to_numbers,
+    to_times,
+)
 from twinfold.io import unknown_name
+from twinfold.io._names import check_name
 
-GROUP = "group of the row"  # the column of groups in a standard table
 NO_OUTPUT = "nothing measured"  # the output of a source that has inputs only
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """The rows of a run: only the columns in use, under the names and in the units of the twin.
+
+    `time` is float64 seconds or datetime64, `in_utc` if these had offsets; `numbers` is float64, NaN for a missing
+    value; `groups` are names, "" for an empty cell, or None; `rows` are numbers among the rows of all tables.
+    """
+
+    time: np.ndarray
+    numbers: dict[str, np.ndarray]
+    groups: np.ndarray | None
+    rows: np.ndarray
+    in_utc: bool
+
+    def take(self, rows: np.ndarray | slice) -> "Recording":
+        """Some of the rows."""
+        numbers = {name: values[rows] for name, values in self.numbers.items()}
+        groups = None if self.groups is None else self.groups[rows]
+        return Recording(self.time[rows], numbers, groups, self.rows[rows], self.in_utc)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How to read a source; the fields are the arguments of `load_dataset`.
-
-    A *standard table* has the columns in use only, under the names and in the units of the twin: times in float64
-    seconds or datetime64, numbers in float64 with NaN for a missing value, and `GROUP` if `group` is given.
-    """
+    """How to read a source; the fields are the arguments of `load_dataset`."""
 
     outputs: Sequence[str]
     time: str = "t"
@@ -41,6 +67,10 @@ class Layout:
         for argument in ("outputs", "inputs", "x0"):
             if isinstance(names := getattr(self, argument), str):
                 raise ValueError(f"{argument}={names!r}: give a list of columns.")
+        for argument in ("time", "outputs", "inputs", "x0", "run", "group"):
+            names = getattr(self, argument)
+            for name in filter(None, [names]) if isinstance(names, str) else names:
+                check_name(self.column(check_name(name, argument)), argument)
         if self.fill not in ("hold", "linear", "refuse"):
             raise ValueError(f'fill={self.fill!r}: give "hold", "linear" or "refuse".')
         if self.time in self.numeric:
@@ -70,40 +100,48 @@ class Layout:
         """The name of a column in the source."""
         return self.columns.get(name, name)
 
-    def standard_tables(self, frame: Any, run: str) -> dict[str, Any]:
-        """The standard table of each run in a pandas table, in order of appearance; their index is the row number.
+    def recordings(self, table: Table, first_row: int) -> dict[str, Recording]:
+        """The recording of each run in a table, in order of appearance.
 
-        **Arguments:** `frame`; `run`, the name of the run if no column names the runs.
+        **Arguments:** `table`; `first_row`, the number of its first row among the rows of all tables.
 
         **Raises:** `ValueError` that names the column and the row. If `join`, a column of numbers may be absent.
         """
+        frame = table.frame
         if not len(frame):
             raise ValueError("the table has no rows.")
         check_columns(frame, "time", [self.column(self.time)])
-        standard: dict[str, Any] = {self.time: self._times(frame[self.column(self.time)])}
-        for name, argument in self.numeric.items():
-            if self._present(frame, name, argument):
-                standard[name] = self._numbers(frame[self.column(name)], name, argument)
+        time, in_utc = self._times(frame[self.column(self.time)], table.place)
+        numbers = {
+            name: self._numbers(frame[self.column(name)], name, argument, table.place)
+            for name, argument in self.numeric.items()
+            if self._present(frame, name, argument)
+        }
+        groups = None
         if self.group and self._present(frame, self.group, "group"):
-            standard[GROUP] = frame[self.column(self.group)].to_numpy(object)
-        table = pandas_module().DataFrame(standard)
+            groups = to_names(frame[self.column(self.group)])
+        whole = Recording(time, numbers, groups, first_row + np.arange(len(frame)), in_utc)
         if not self.run:
-            return {run: table}
+            return {check_name(table.run, "run"): whole}
         check_columns(frame, "run", [self.column(self.run)])
+        where = f"run: column '{self.column(self.run)}'"
         runs = frame[self.column(self.run)]
-        refuse_empty(runs, f"run: column '{self.column(self.run)}'", "run")
-        return dict(list(table.groupby(runs.astype(str).to_numpy(object), sort=False)))
+        refuse_empty(runs, where, table.place, "run")
+        codes, names = pandas_module().factorize(to_names(runs))
+        # In one block each, so that a recording is a slice.
+        whole, ends = whole.take(np.argsort(codes, kind="stable")), np.cumsum(np.bincount(codes))
+        spans = zip(names, np.r_[0, ends[:-1]].tolist(), ends.tolist(), strict=True)
+        return {check_name(name, where): whole.take(slice(begin, end)) for name, begin, end in spans}
 
-    def completed(self, frame: Any) -> Any:
-        """A joined standard table with all columns; those that no source has for this run are empty."""
-        return frame.reindex(columns=[self.time, *self.numeric, *([GROUP] if self.group else [])])
-
-    def check_joined(self, present: set[str]) -> None:
-        """Raise a `ValueError` for a column in use that is not `present` in any of the tables to join."""
-        for name, argument in (self.numeric | ({GROUP: "group"} if self.group else {})).items():
-            if name not in present:
-                column = self.column(self.group if name == GROUP else name)
-                raise ValueError(f"{argument}: no file has a column '{column}'.")
+    def check_joined(self, recordings: Iterable[Recording]) -> None:
+        """Raise a `ValueError` for a column in use that none of the recordings to join has."""
+        recordings = list(recordings)
+        present = {name for each in recordings for name in each.numbers}
+        missing = [(argument, name) for name, argument in self.numeric.items() if name not in present]
+        if self.group and all(each.groups is None for each in recordings):
+            missing.append(("group", self.group))
+        for argument, name in missing:
+            raise ValueError(f"{argument}: no file has a column '{self.column(name)}'.")
 
     def _present(self, frame: Any, name: str, argument: str) -> bool:
         if self.join and self.column(name) not in frame.columns:
@@ -111,18 +149,18 @@ class Layout:
         check_columns(frame, argument, [self.column(name)])
         return True
 
-    def _times(self, cells: Any) -> np.ndarray:
+    def _times(self, cells: Any, place: Place) -> tuple[np.ndarray, bool]:
         column = self.column(self.time)
-        times = to_times(cells, f"time: column '{column}'")
+        times, in_utc = to_times(cells, f"time: column '{column}'", place)
         if self.time not in self.scale and self.time not in self.offset:
-            return times
+            return times, in_utc
         if times.dtype.kind != "f":
             raise ValueError(f"scale: column '{column}' holds timestamps, which have no unit to change.")
-        return self._converted(times, self.time)
+        return self._converted(times, self.time), False
 
-    def _numbers(self, cells: Any, name: str, argument: str) -> np.ndarray:
+    def _numbers(self, cells: Any, name: str, argument: str, place: Place) -> np.ndarray:
         where = f"{argument}: column '{self.column(name)}'"
-        return self._converted(to_numbers(_with_gaps(cells, self.missing), where), name)
+        return self._converted(to_numbers(_with_gaps(cells, self.missing), where, place), name)
 
     def _converted(self, values: np.ndarray, name: str) -> np.ndarray:
         return values * self.scale.get(name, 1.0) + self.offset.get(name, 0.0)

@@ -1,40 +1,47 @@
-"""Recordings to runs: the tables of each run are merged, ordered by time, cut into pieces, and filled."""
+"""Recordings to runs: those of each run are merged, ordered by time, cut into pieces, and filled."""
 
+import bisect
 import contextlib
+import itertools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from twinfold.data._readers.files import Format
-from twinfold.data._readers.layout import GROUP, Layout
-from twinfold.data._readers.sources import read_tables
-from twinfold.data._readers.table import check_span, pandas_module
+from twinfold.data._readers.layout import Layout, Recording
+from twinfold.data._readers.sources import Table, read_tables
+from twinfold.data._readers.table import Place, check_span
 from twinfold.data._run import Run
+from twinfold.io._names import check_name
 
 TIME_TOLERANCE = 1e-6  # in sampling steps: rows of joined tables that are closer in time become one row
 NANOSECONDS = 1e9
+JOINED = -1  # the number of a row that is in no table
 
 
 def read_runs(source: Any, layout: Layout, *, format: Format, folder: Path) -> tuple[Run, ...]:
     """The runs of a source; see `load_dataset`."""
     time, run, group = (layout.column(name) for name in (layout.time, layout.run, layout.group))
     tables = read_tables(source, time=time, run=run, group=group, format=format, folder=folder, join=layout.join)
-    parts: dict[str, list[tuple[str, Any]]] = {}
-    for table in tables:
+    first_rows = list(itertools.accumulate((len(table.frame) for table in tables), initial=0))
+    parts: dict[str, list[tuple[str, Recording]]] = {}
+    for table, first_row in zip(tables, first_rows, strict=False):
         with _prefixed(table.label):
-            for name, frame in layout.standard_tables(table.frame, table.run).items():
-                parts.setdefault(name, []).append((table.label, frame))
+            for name, recording in layout.recordings(table, first_row).items():
+                parts.setdefault(name, []).append((table.label, recording))
     if layout.join:
-        layout.check_joined({column for labelled in parts.values() for _, frame in labelled for column in frame})
+        layout.check_joined(recording for labelled in parts.values() for _, recording in labelled)
     runs = []
     for name, labelled in parts.items():
-        labels, frames = zip(*labelled, strict=True)
-        with _prefixed(labels[0] if len(set(labels)) == 1 else ""):
-            merged = _merged(name, frames, layout)
-            runs += [_run(piece, frame, layout) for piece, frame in _pieces(name, merged, layout)]
+        labels, recordings = zip(*labelled, strict=True)
+        label = labels[0] if len(set(labels)) == 1 else ""
+        place = partial(_place, tables, first_rows, not label)
+        with _prefixed(label):
+            runs += _runs(name, recordings, layout, place)
     return tuple(runs)
 
 
@@ -47,64 +54,89 @@ def _prefixed(label: str) -> Iterator[None]:
         raise ValueError(f"{label}: {error}" if label else str(error)) from None
 
 
-def _merged(name: str, frames: tuple[Any, ...], layout: Layout) -> Any:
-    """The standard tables of one run as one, ordered by time."""
-    if len({frame[layout.time].dtype.kind for frame in frames}) > 1:
+def _place(tables: Sequence[Table], first_rows: Sequence[int], labelled: bool, row: int) -> str:
+    """The place of a row, whose number counts those of all tables."""
+    index = bisect.bisect_right(first_rows, row) - 1
+    place = tables[index].place(row - first_rows[index])
+    return f"{place} of {tables[index].label}" if labelled and tables[index].label else place
+
+
+def _runs(name: str, recordings: Sequence[Recording], layout: Layout, place: Place) -> list[Run]:
+    """The run that has these recordings, or its pieces."""
+    merged, group = _merged(name, recordings, layout, place), _group(name, recordings, layout)
+    if layout.gap is None and layout.pieces is None:
+        return [_run(name, merged, group, layout, place)]
+    return [_run(each, piece, group or name, layout, place) for each, piece in _pieces(name, merged, layout)]
+
+
+def _merged(name: str, recordings: Sequence[Recording], layout: Layout, place: Place) -> Recording:
+    """The recordings of one run as one, ordered by time."""
+    first, *others = recordings
+    if any(each.time.dtype.kind != first.time.dtype.kind for each in others):
         raise ValueError(f"time: column '{layout.time}' holds numbers in one file and timestamps in another.")
+    if any(each.in_utc != first.in_utc for each in others):
+        raise ValueError(
+            f"time: column '{layout.time}' has timestamps with an offset from UTC in one file and without in another; "
+            "write all of them with an offset, or none."
+        )
     if layout.join:
-        return layout.completed(_joined([_ordered(name, frame, layout) for frame in frames], layout.time))
-    return _ordered(name, frames[0] if len(frames) == 1 else pandas_module().concat(frames), layout)
+        return _joined([_ordered(name, each, layout, place) for each in recordings], layout)
+    return _ordered(name, _concatenated(recordings) if others else first, layout, place)
 
 
-def _ordered(name: str, frame: Any, layout: Layout) -> Any:
-    """The table sorted by time if `layout.sort`; a `ValueError` names the rows whose times do not increase."""
+def _concatenated(recordings: Sequence[Recording]) -> Recording:
+    first = recordings[0]
+    numbers = {name: np.concatenate([each.numbers[name] for each in recordings]) for name in first.numbers}
+    time, rows = (np.concatenate([getattr(each, name) for each in recordings]) for name in ("time", "rows"))
+    return Recording(time, numbers, None, rows, first.in_utc)
+
+
+def _ordered(name: str, recording: Recording, layout: Layout, place: Place) -> Recording:
+    """The recording sorted by time if `layout.sort`; a `ValueError` names the rows whose times do not increase."""
     if layout.sort:
-        frame = frame.sort_values(layout.time, kind="stable")
-    times = frame[layout.time].to_numpy()
+        recording = recording.take(np.argsort(recording.time, kind="stable"))
+    times, numbers = recording.time, recording.rows
     increasing = times[1:] > times[:-1]
     if increasing.all():
-        return frame
+        return recording
     index = int(np.argmin(increasing))
-    rows = f"row {frame.index[index + 1]} ({times[index + 1]}) after row {frame.index[index]} ({times[index]})"
+    before, after = (place(int(row)) for row in numbers[index : index + 2])
+    rows = f"{after} ({times[index + 1]}) after {before} ({times[index]})"
     if times[index + 1] == times[index]:
         raise ValueError(f"time: run '{name}' has the same time twice: {rows}; merge or drop one of the rows.")
     raise ValueError(f"time: run '{name}' goes backwards: {rows}; pass sort=True to sort the rows.")
 
 
-def _joined(frames: list[Any], time: str) -> Any:
-    """An outer join on time: rows of the same time become one, the others have gaps."""
-    frames = [frame.set_index(time) for frame in frames]
-    if len(frames) > 1 and frames[0].index.dtype.kind == "f":
+def _joined(recordings: list[Recording], layout: Layout) -> Recording:
+    """An outer join on time: rows of the same time become one, the others have gaps; the first value counts."""
+    times = np.unique(np.concatenate([each.time for each in recordings]))
+    if len(recordings) > 1 and times.dtype.kind == "f":
         # Times that differ by rounding only (0.1 + 0.2 and 0.3) are made equal.
-        steps = [np.median(np.diff(frame.index)) for frame in frames if len(frame) > 1]
-        times = np.sort(np.concatenate([frame.index.to_numpy() for frame in frames]))
-        distinct = times[np.r_[True, np.diff(times) > TIME_TOLERANCE * min(steps, default=0.0)]]
-        frames = [frame.set_axis(distinct[np.searchsorted(distinct, frame.index, "right") - 1]) for frame in frames]
-    joined = frames[0]
-    for frame in frames[1:]:
-        joined = joined.combine_first(frame)
-    return joined.sort_index().rename_axis(time).reset_index()
+        steps = [np.median(np.diff(each.time)) for each in recordings if len(each.time) > 1]
+        times = times[np.r_[True, np.diff(times) > TIME_TOLERANCE * min(steps, default=0.0)]]
+    numbers = {name: np.full(len(times), np.nan) for name in layout.numeric}
+    for each in recordings:
+        rows = np.searchsorted(times, each.time, "right") - 1
+        for name, values in each.numbers.items():
+            numbers[name][rows] = np.where(np.isnan(numbers[name][rows]), values, numbers[name][rows])
+    return Recording(times, numbers, None, np.full(len(times), JOINED), recordings[0].in_utc)
 
 
-def _pieces(name: str, frame: Any, layout: Layout) -> list[tuple[str, Any]]:
+def _pieces(name: str, recording: Recording, layout: Layout) -> list[tuple[str, Recording]]:
     """The run cut at every gap of more than `layout.gap` seconds, and each part into `layout.pieces`, by name."""
-    if layout.gap is None and layout.pieces is None:
-        return [(name, frame)]
-    if not layout.group:
-        frame = frame.assign(**{GROUP: name})
-    ticks, per_second = _ticks(frame[layout.time].to_numpy(), layout)
-    gap = np.inf if layout.gap is None else layout.gap * per_second
-    stretches = np.split(np.arange(len(frame)), np.flatnonzero(np.diff(ticks) > gap) + 1)
+    ticks, per_second = _ticks(recording.time, layout)
+    gap, count = np.inf if layout.gap is None else layout.gap * per_second, len(ticks)
+    stretches = np.split(np.arange(count), np.flatnonzero(np.diff(ticks) > gap) + 1)
     pieces = [piece for stretch in stretches for piece in np.array_split(stretch, layout.pieces or 1)]
     dropped = sum(len(piece) for piece in pieces if len(piece) < 2)
-    if dropped == len(frame):
+    if dropped == count:
         raise ValueError(
-            f"run '{name}' has {len(frame)} rows; no piece of gap={layout.gap}, pieces={layout.pieces} has two."
+            f"run '{name}' has {count} rows; no piece of gap={layout.gap}, pieces={layout.pieces} has two."
         )
     if dropped:
         warnings.warn(f"run '{name}': {dropped} isolated rows between two cuts are dropped.", stacklevel=2)
     names = [name] if len(pieces) == 1 else [f"{name}/{index + 1}" for index in range(len(pieces))]
-    return [(each, frame.iloc[piece]) for each, piece in zip(names, pieces, strict=True) if len(piece) > 1]
+    return [(each, recording.take(piece)) for each, piece in zip(names, pieces, strict=True) if len(piece) > 1]
 
 
 def _ticks(times: np.ndarray, layout: Layout) -> tuple[np.ndarray, float]:
@@ -115,43 +147,41 @@ def _ticks(times: np.ndarray, layout: Layout) -> tuple[np.ndarray, float]:
     return (times - times[0]).astype("timedelta64[ns]").astype(np.int64), NANOSECONDS
 
 
-def _run(name: str, frame: Any, layout: Layout) -> Run:
-    ticks, per_second = _ticks(frame[layout.time].to_numpy(), layout)
-    ts = ticks / per_second
-    numbers = {name: frame[name].to_numpy() for name in layout.numeric}
+def _run(name: str, recording: Recording, group: str, layout: Layout, place: Place) -> Run:
+    ticks, per_second = _ticks(recording.time, layout)
+    ts, numbers = ticks / per_second, recording.numbers
     y = [numbers[column] for column in layout.outputs] or [np.zeros(len(ts))]
-    w = [_filled(ts, numbers[column], frame.index, column, name, layout.fill) for column in layout.inputs]
-    return Run(
-        name,
-        ts,
-        np.stack(y, axis=1),
-        np.stack(w, axis=1) if w else None,
-        np.array([numbers[column][0] for column in layout.x0]) if layout.x0 else None,
-        _group(name, frame, layout),
-    )
+    w = [_filled(ts, recording, column, name, layout.fill, place) for column in layout.inputs]
+    x0 = np.array([numbers[column][0] for column in layout.x0]) if layout.x0 else None
+    return Run(name, ts, np.stack(y, axis=1), np.stack(w, axis=1) if w else None, x0, group)
 
 
-def _group(name: str, frame: Any, layout: Layout) -> str:
-    if GROUP not in frame:
+def _group(name: str, recordings: Sequence[Recording], layout: Layout) -> str:
+    if not layout.group:
         return ""
-    groups = sorted({str(value) for value in frame[GROUP].dropna()})
+    groups = sorted({group for each in recordings if each.groups is not None for group in each.groups if group})
     if len(groups) != 1:
         raise ValueError(
             f"group: run '{name}' has {len(groups)} names in column '{layout.column(layout.group)}' "
             f"({', '.join(groups[:3]) or 'none'}); a run belongs to one group."
         )
-    return groups[0]
+    return check_name(groups[0], "group")
 
 
-def _filled(ts: np.ndarray, values: np.ndarray, rows: Any, column: str, name: str, fill: str) -> np.ndarray:
+def _filled(ts: np.ndarray, recording: Recording, column: str, name: str, fill: str, place: Place) -> np.ndarray:
     """An input without gaps."""
+    values = recording.numbers[column]
     known = ~np.isnan(values)
+    if known.all():
+        return values
     if not known.any():
         raise ValueError(f"inputs: column '{column}' has no value in run '{name}'; remove the run or the input.")
-    if fill == "refuse" and not known.all():
+    if fill == "refuse":
+        index = int(known.argmin())
+        row = int(recording.rows[index])
+        where = f"at time {ts[index]:g}" if row == JOINED else f"in {place(row)}"
         raise ValueError(
-            f"inputs: column '{column}' is empty in row {rows[int(known.argmin())]} of run '{name}'; "
-            'pass fill="hold" or fill="linear".'
+            f"inputs: column '{column}' is empty {where} of run '{name}'; pass fill=\"hold\" or fill=\"linear\"."
         )
     if fill == "linear":
         return np.interp(ts, ts[known], values[known])

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from twinfold.data._readers.files import Format, read_file
-from twinfold.data._readers.table import pandas_module
+from twinfold.data._readers.table import Place, pandas_module, row_place
 
 SINGLE_RUN = "0"  # the name of the run of a single table
 
 
 class Table(NamedTuple):
-    """A pandas table; `label` is its path, for messages; `run` names its run unless a column does."""
+    """A pandas table; `run` names its run unless a column does. For messages: its path, and where its rows are."""
 
     label: str
     run: str
     frame: Any
+    place: Place = row_place
 
 
 def read_tables(
@@ -44,10 +45,10 @@ def read_tables(
     names = dict.fromkeys(paths, SINGLE_RUN) if single else _run_names(paths, distinct=not join)
     tables = []
     for path in paths:
-        frames = read_file(path, format, time=time, text_columns=[column for column in (run, group) if column])
+        frames, place = read_file(path, format, time=time, text_columns=[column for column in (run, group) if column])
         prefix = "" if single else f"{names[path]} "
         tables += [
-            Table(str(path), f"{prefix}{element}" if element else names[path], _as_frame(frame, time, ""))
+            Table(str(path), f"{prefix}{element}" if element else names[path], frame, place)
             for element, frame in frames.items()
         ]
     return tables

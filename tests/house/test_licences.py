@@ -4,6 +4,7 @@ import re
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -18,7 +19,7 @@ def name_of(requirement: str) -> str:
 
 
 def licence(package: str) -> str:
-    about = metadata.metadata(package)
+    about: Any = metadata.metadata(package)
     classifiers = [each for each in about.get_all("Classifier") or [] if each.startswith("License")]
     return about.get("License-Expression") or " ".join([*classifiers, (about.get("License") or "")[:200]])
 

@@ -149,13 +149,13 @@ def better_baseline(random: np.random.Generator) -> Project:
 
 
 PROJECTS = (
+    missing_first,  # the quickest: there is nothing to fit
     contradicted_constraint,
     wrong_initial_state,
     constant_outputs,
     no_effect,
     same_run,
     same_run_shifted,
-    missing_first,
     wild_learning_rate,
     better_baseline,
 )

@@ -20,8 +20,8 @@ from campaign.undisturbed import assert_completes, assert_no_half_files, content
 MOMENTS = ("opened", "half", "before", "after")
 NOWHERE = ("never", "-", "0")
 INTERRUPTED = 130
-# Kills after random times, for each command. Those of StableHLO are all of this kind: its files contain the places in the
-# program that called it, and so differ if it is started otherwise.
+# Kills after random times, for each command. Those of StableHLO are all of this kind: its files contain the places in
+# the program from which it was called, so they differ if it is started otherwise.
 TIMED = {
     plant.FIT: 18,
     plant.REPORT: 5,

@@ -100,6 +100,22 @@ def test_c_reports_failures(tmp_path):
     assert state[0] == 1e120
 
 
+@needs_compiler
+def test_c_reports_outputs_that_are_not_finite(tmp_path):
+    """From a finite state: an output that contains a missing input, and one that overflows."""
+    twin = tw.Twin(lambda x: -x, observe=lambda x, w: jnp.stack([x[0] + w[0], x[0] ** 3]))
+    spec = ExportSpec("passed", ["x"], ["u"], ["a", "b"], 0.1, [1.0])
+    with precision(np.float64):
+        step = build_step(twin, spec)
+        compiled = compiled_step(write_source(step, tmp_path)[0], step, flags=STRICT)
+    for x, w, expected in ((1.0, 1.0, 0), (1.0, np.nan, 1), (1e110, 0.0, 1)):
+        inputs = np.full(1, w)
+        assert compiled.init(0.0, np.full(1, x), inputs, np.zeros(0))[2] == expected
+        state, _, status = compiled.step(0.0, np.zeros(1), inputs, np.zeros(0), np.full(1, x))
+        assert status == expected
+        assert state[0] == pytest.approx(x * np.exp(-0.1), rel=1e-5)
+
+
 def test_without_a_compiler(tmp_path, monkeypatch):
     """The files are written, and a message states that they are not checked."""
     monkeypatch.setattr(twinfold.export._c.export, "find_compiler", lambda: None)

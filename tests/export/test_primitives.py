@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 import numpy as np
 import pytest
-from support.exports import compiled_step, needs_compiler
+from support.exports import STRICT, compiled_step, needs_compiler
 
 import twinfold as tw
 from twinfold.export import ExportSpec, NotExportable, export_c
@@ -112,6 +112,30 @@ def test_primitives(names, tmp_path):
             if not off < 1e-13:
                 wrong[name] = off
     assert wrong == {}, wrong
+
+
+def integers(x):
+    """Conversions and operations of integers that C leaves undefined, or that end the process."""
+    i, j = x.astype(jnp.int64), (0 * x[::-1]).astype(jnp.int64)
+    results = [i, i + 1, i - 1, 3 * i, -i, jnp.abs(i), jax.lax.div(i, j), jax.lax.rem(i, j)]
+    results += [jax.lax.div(i, j - 1), jax.lax.rem(i, j - 1), x.astype(jnp.int32), x.astype(jnp.uint8)]
+    return jnp.concatenate([result.astype(x.dtype) for result in results] + [jnp.arange(9.0)[i]])
+
+
+@needs_compiler
+def test_integers_beyond_their_limits(tmp_path):
+    """C and JAX agree: conversions saturate, sums wrap around, and a division by zero has a result."""
+    x = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, 3e9, -3e9, 2.0**63, -(2.0**63), 2.5, -2.5, 300.0])
+    with precision(np.float64):
+        outputs = [f"y{k}" for k in range(13 * N)]
+        spec = ExportSpec("rules", [f"x{k}" for k in range(N)], [], outputs, 0.1, np.ones(N))
+        step = build_step(tw.Twin(lambda x: -x, observe=integers), spec)
+        compiled = compiled_step(write_source(step, tmp_path)[0], step, flags=STRICT)
+        expected = np.asarray(jax.jit(step.output)(0.0, np.zeros(0), np.zeros(0), x))
+    state, y, status = compiled.step(0.0, np.zeros(0), np.zeros(0), np.zeros(0), x)
+    np.testing.assert_array_equal(state, x)  # it is not finite: no step was made
+    np.testing.assert_array_equal(y, expected)
+    assert status
 
 
 def test_unsupported_primitives_are_named():

@@ -342,6 +342,9 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     given = {"title": "t", "twin": twin, "train": simulated_runs(twin, ["a"]), "metrics": {}, "config": {}, "info": {}}
     with pytest.raises(ValueError, match=r"states: 1 names \(x\) for 2 states"):
         write_twin_report(tmp_path, states=["x"], **given)
+    for names in ({"states": ["x", "\x1b[2J"]}, {"units": {"x": "m\x00"}}):
+        with pytest.raises(ValueError, match="control character"):
+            write_twin_report(tmp_path, **names, **given)
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(ImportError, match=r"pip install 'twinfold\[report\]'"):
         write_twin_report(tmp_path, **given)

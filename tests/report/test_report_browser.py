@@ -51,7 +51,7 @@ def index(tmp_path_factory):
         metrics={"twin": {"test": {"rmse": 0.1}}},
         config={"fit": {"seeds": 2}},
         info={},
-        units={"x": HOSTILE},
+        units={"x": f"$x$ {HOSTILE}"},  # not a formula: plotly would complain that it cannot set it
     )
 
 

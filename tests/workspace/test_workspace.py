@@ -1,24 +1,31 @@
 """The path from a folder to a fitted twin: projects, systems, splits, run folders, commands; the twin has one state."""
 
+import dataclasses
 import importlib
 import json
 import re
 import shutil
 import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from twinfold.check import Finding
 from twinfold.cli import app
 from twinfold.data._dataset import Dataset
 from twinfold.io import read_info
+from twinfold.monitor import Verdict
 from twinfold.workspace import _fit as training_module
+from twinfold.workspace import _monitor as monitor_module
 from twinfold.workspace._config import DataConfig, read_config
 from twinfold.workspace._data import split_data
 from twinfold.workspace._export import export_spec
-from twinfold.workspace._files import read_history
+from twinfold.workspace._files import read_findings, read_history, write_findings
 from twinfold.workspace._fit import fit_workspace, load_fitted
 from twinfold.workspace._new import new_project
 from twinfold.workspace._report import read_metrics
@@ -118,6 +125,20 @@ def test_a_new_project_is_complete_and_readable(template, tmp_path):
     assert (tmp_path / "plant" / "system.py").read_bytes() == before
     with pytest.raises(ValueError, match="Did you mean 'motor'"):
         new_project(tmp_path / "other", "moter")
+
+
+def test_a_project_whose_creation_was_killed_is_completed(tmp_path):
+    expected = {path.name: path.read_bytes() for path in new_project(tmp_path / "whole" / "plant")}
+    folder = tmp_path / "killed" / "plant"
+    shutil.copytree(tmp_path / "whole" / "plant", folder)
+    (folder / "data" / "sample.csv").rename(folder / "data" / "sample.csv.host.1.part")
+    (folder / "README.md").unlink()
+    assert {path.name: path.read_bytes() for path in new_project(folder)} == expected
+    (folder / "README.md").unlink()
+    (folder / "system.py").write_text("# mine\n")
+    with pytest.raises(FileExistsError, match="not empty"):
+        new_project(folder)
+    assert not (folder / "README.md").exists()
 
 
 @pytest.mark.parametrize(
@@ -306,7 +327,67 @@ def test_an_interrupted_fit_leaves_no_model_and_goes_on_from_its_checkpoint(fitt
     assert read_info(run / "model.twin").metrics == original.metrics
 
 
+def unfinished_copy(fitted, tmp_path):
+    """A workspace whose fit was killed before its last file was written."""
+    shutil.copytree(fitted[0], tmp_path / "decay")
+    (tmp_path / "decay" / "runs" / "a" / "metrics.json").unlink()
+    return open_workspace(tmp_path / "decay")
+
+
+def test_a_fit_that_was_killed_after_its_comparison_says_each_finding_once(fitted, monkeypatch, tmp_path):
+    workspace = unfinished_copy(fitted, tmp_path)
+    before, worse = read_findings(workspace.run_folder), Finding("baseline", "problem", "A baseline is better.", {})
+    assert before
+    write_findings(workspace.run_folder, (*before, worse))
+    metrics = read_info(workspace.run_folder / "model.twin").metrics
+    monkeypatch.setattr(training_module, "evaluate_with_baselines", lambda *_: metrics)
+    monkeypatch.setattr(training_module, "compare_with_baselines", lambda _: [worse])
+    logged = []
+    outcome, stored = fit_workspace(workspace, progress=False, log=logged.append), read_findings(workspace.run_folder)
+    expected = [*(each.message for each in before), worse.message]
+    assert [each.message for each in outcome.findings] == [each.message for each in stored or ()] == expected
+    assert logged.count("Problem: A baseline is better.") == 1
+
+
+def test_a_fit_that_is_interrupted_in_its_baseline_does_not_finish_without_it(fitted, monkeypatch, tmp_path):
+    workspace = unfinished_copy(fitted, tmp_path)
+    real = training_module.fit
+
+    def stopped(*arguments, **options):
+        done = real(*arguments, **options)
+        return dataclasses.replace(done, interrupted=options["checkpoint"].name == "physics.npz")
+
+    monkeypatch.setattr(training_module, "fit", stopped)
+    monkeypatch.setattr(training_module, "learned_parts", lambda _: ["a network"])
+    assert fit_workspace(workspace, progress=False).interrupted
+    assert not (workspace.run_folder / "metrics.json").exists()
+
+
 # What comes after
+
+
+def test_a_watch_that_was_killed_before_its_end_is_repeated(fitted, monkeypatch, tmp_path):
+    workspace = open_workspace(fitted[0])
+    verdict = Verdict("healthy", "", 0, 1, "")
+    watched = SimpleNamespace(rows=[{"window": 2}], verdict=verdict, state=lambda: {"format": 2}, figure=lambda: None)
+    monkeypatch.setattr(monitor_module, "watch", lambda *_, **__: watched)
+    monkeypatch.setattr(monitor_module, "save", lambda *_: None)
+    (tmp_path / "windows.csv").write_text("window\n1\n")
+
+    def resumed(state: dict) -> list[str]:
+        (tmp_path / "state.json").write_text(json.dumps(state))
+        data = [str(fitted[0] / "data" / "all.csv")]
+        monitor_module.monitor_workspace(workspace, load_fitted(workspace), data, folder=tmp_path, resume=True)
+        return (tmp_path / "windows.csv").read_text().split()
+
+    with monkeypatch.context() as killed:
+        killed.setattr(monitor_module, "save", lambda *_: 1 / 0)  # after the table was written
+        with pytest.raises(ZeroDivisionError):
+            resumed({"table rows": 1})
+    assert json.loads((tmp_path / "state.json").read_text()) == {"table rows": 1}
+    assert resumed({"table rows": 1}) == ["window", "1", "2"]
+    assert json.loads((tmp_path / "state.json").read_text()) == {"format": 2, "table rows": 2}
+    assert resumed({}) == ["window", "1", "2", "2"]  # as in version 0.2: the state of the whole table
 
 
 def test_evaluate_and_info_say_the_same_numbers(fitted, tmp_path):
@@ -395,7 +476,9 @@ def test_help_shows_examples(name):
 
 
 def test_the_ways_to_start_it():
-    assert importlib.import_module("twinfold.__main__").main is importlib.import_module("twinfold.cli").main
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    module, _, function = project["scripts"]["twinfold"].partition(":")
+    assert getattr(importlib.import_module(module), function) is importlib.import_module("twinfold.__main__").main
     code, output = call("--help")
     assert code == 0
     assert "--install-completion" in output

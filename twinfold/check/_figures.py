@@ -9,6 +9,7 @@ from twinfold.check._finding import Finding
 from twinfold.check._invariant import measured_constraints
 from twinfold.check._subject import BlockedError, Subject, spaced_indices
 from twinfold.plot import COLOURS, GREY, INK, math_label, subplots
+from twinfold.plot._style import plain_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,10 +49,10 @@ def draw_overview(subject: Subject) -> "Figure":
             style: Any = "steps-post" if name in data.input_names else "default"
             for index, (run, values) in enumerate(zip(data.runs[:MAX_RUNS], series, strict=False)):
                 axis.plot(run.ts - run.ts[0], values, color=_colour(index), linewidth=1.0, drawstyle=style)
-            axis.set_ylabel(math_label(name) + subject.unit(name))
+            axis.set_ylabel(math_label(plain_label(name)) + plain_label(subject.unit(name)))
         first = f" (the first {MAX_RUNS})" if len(data) > MAX_RUNS else ""
         axes[0].set_title(f"{len(data)} runs{first}, time since the start of each")
-        axes[-1].set_xlabel("time" + subject.unit("t", "time"))
+        axes[-1].set_xlabel("time" + plain_label(subject.unit("t", "time")))
     return figure
 
 
@@ -60,14 +61,14 @@ def draw_run(subject: Subject, index: int, findings: Sequence[Finding]) -> "Figu
     run = subject.data.runs[index]
     with subplots(len(subject.channels), 1, width=9.5, height=1.6, sharex=True) as (figure, axes):
         for axis, (name, series) in zip(axes, subject.channels.items(), strict=True):
-            axis.set_ylabel(math_label(name) + subject.unit(name))
+            axis.set_ylabel(math_label(plain_label(name)) + plain_label(subject.unit(name)))
             if name in subject.data.output_names:
                 _draw_output(axis, subject, index, name, findings)
                 continue
             style: Any = "steps-post" if subject.given.cell.input_interpolation == "hold" else "default"
             axis.plot(run.ts, series[index], color=GREY, drawstyle=style, label="input")
-        axes[0].set_title(f"Run {run.name}")
-        axes[-1].set_xlabel("time" + subject.unit("t", "time"))
+        axes[0].set_title(plain_label(f"Run {run.name}"))
+        axes[-1].set_xlabel("time" + plain_label(subject.unit("t", "time")))
         entries: dict[str, Any] = {}
         for axis in axes:
             for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
@@ -122,7 +123,7 @@ def draw_constraints(subject: Subject) -> "Figure | None":
             axis.axhline(0, color=GREY, linewidth=0.8)
             axis.set_ylabel(f"g{row} / scale")
         axes[0].set_title("The constraint in the data: zero except for noise (band: two standard deviations)")
-        axes[-1].set_xlabel("time" + subject.unit("t", "time"))
+        axes[-1].set_xlabel("time" + plain_label(subject.unit("t", "time")))
     return figure
 
 

@@ -4,6 +4,7 @@ Other distributions add commands through the entry point group `twinfold.command
 """
 
 import os
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from twinfold.cli._plugins import add_plugin_commands
 # above all on busy cores. The variable is read when JAX first loads the library.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+when_a_command_begins: list[Callable[[], None]] = []
 app = typer.Typer(
     name="twinfold",
     help="""Grey-box digital twins that stay on their manifold.
@@ -53,5 +55,5 @@ def _options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    pass
-
+    for call in when_a_command_begins:
+        call()

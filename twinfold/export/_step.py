@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from twinfold._core import outcome_messages
+from twinfold._core import RESULTS, outcome_messages
 from twinfold.export._spec import ExportSpec
 from twinfold.io import unknown_name
 from twinfold.io._names import check_name
@@ -130,7 +130,9 @@ class Step:
         state, report = advance(self.twin.cell, t, dt, state, w0, w1, p, level)
         y = self.twin.outputs(t + dt, state.x, w1, p, state.z)
         packed = [state.x, level, *([] if state.z is None else [state.z]), report.violation]
-        return jnp.concatenate(packed), y, jax.tree.leaves(report.result)[0]
+        # From a finite state, an output can still overflow, or contain an input that is not finite.
+        sound = jnp.all(jnp.isfinite(y)) | (report.result != RESULTS.successful)
+        return jnp.concatenate(packed), y, jax.tree.leaves(RESULTS.where(sound, report.result, RESULTS.nonfinite))[0]
 
 
 def build_step(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step:

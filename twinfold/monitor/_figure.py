@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinfold.plot import COLOURS, GREY, INK, subplots
+from twinfold.plot._style import plain_label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,17 +41,20 @@ def draw_scores(rows: Sequence[Mapping[str, Any]], false_alarm_rate: float) -> "
         largest = np.nanmax(columns["limit"], initial=1.0)
         if np.nanmax(columns["running"], initial=0.0) > 20 * largest:
             top.set_yscale("symlog", linthresh=largest)
+        points = []
         changed = list(dict.fromkeys(row["changed"] for row in rows if row["changed"]))
         for index, name in enumerate(changed):
             mine = np.array([row["changed"] == name for row in rows])
             colour = COLOURS[index % len(COLOURS)]
-            below.plot(number[mine], columns["change"][mine], "o", color=colour, markersize=3.5, label=name)
+            points += below.plot(number[mine], columns["change"][mine], "o", color=colour, markersize=3.5)
         below.axhline(0, color=GREY, linewidth=0.8)
         below.set_ylabel("largest change\n[healthy sd]")
         below.set_xlabel("window")
         for k in [k for k in range(1, len(rows)) if rows[k]["run"] != rows[k - 1]["run"]]:
             for axis in axes:
                 axis.axvline(k - 0.5, color=GREY, linewidth=0.6, linestyle=":")
-        for axis in axes:
-            axis.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
+        place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "fontsize": 8.5}
+        top.legend(**place)
+        # With its labels: a legend leaves out the label of a line that begins with an underscore.
+        below.legend(points, [plain_label(name) for name in changed], **place)
     return figure

@@ -132,6 +132,11 @@ def math_label(name: str) -> str:
     return f"${symbol}_{{{match[2]}}}$" if match[2] else f"${symbol}$"
 
 
+def plain_label(text: str) -> str:
+    """A label that shows a text as it is: between two dollar signs matplotlib expects a formula."""
+    return text.replace("$", r"\$")
+
+
 def add_legend(figure: "Figure", axis: "Axes", *, neutral: bool = False) -> None:
     """A legend above the figure; `neutral`: lines of the models in grey, since their colour differs by panel."""
     handles, labels = axis.get_legend_handles_labels()

@@ -6,6 +6,7 @@ from typing import Any
 
 from twinfold.data import Dataset
 from twinfold.io import write_csv, write_text
+from twinfold.io._names import check_name
 from twinfold.model import Twin
 from twinfold.numerics import Unconstrained
 from twinfold.report._analysis import Analysis, analyse
@@ -62,7 +63,7 @@ def write_twin_report(
     - `units` by name, and that of "time".
 
     **Returns:** the path of index.html. **Raises:** `ImportError` without plotly; `ValueError` if the names of the
-    states do not match the twin, or the twin does not match the training data.
+    states do not match the twin or contain control characters, or the twin does not match the training data.
 
     **Example:**
 
@@ -77,6 +78,8 @@ def write_twin_report(
     index.exists()  # True
     ```
     """
+    for name in (*(states or ()), *(name for pair in (units or {}).items() for name in pair if name)):
+        check_name(name, "write_twin_report(states=..., units=...)")
     folder, script = Path(folder), _plotly_script()
     given = {"test": test, "valid": valid, "train": train}
     data = {split: each for split, each in given.items() if each is not None}

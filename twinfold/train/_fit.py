@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,7 +23,7 @@ from twinfold.train._loss import Loss
 from twinfold.train._method import AbstractMethod
 from twinfold.train._prepare import Trainable, prepare
 from twinfold.train._problem import TrainingProblem
-from twinfold.train._seeds import CHUNK, begin_stage, run_epochs
+from twinfold.train._seeds import CHUNK, Seed, begin_stage, run_epochs
 
 SAVE_EVERY = 5.0  # seconds between two checkpoints
 HISTORY = ("stage", "loss", "score", "rate", "failed_runs")
@@ -160,13 +160,13 @@ def fit(
         run.run(report)
     return Fit(
         seeds=names,
-        scores=np.asarray(run.state.best_score),
-        failures={name: FAILED for name, bad in zip(names, np.asarray(run.state.failed), strict=True) if bad},
+        scores=np.asarray(run.progress.state.best_score),
+        failures={name: FAILED for name, bad in zip(names, np.asarray(run.progress.state.failed), strict=True) if bad},
         history=run.history,
-        seconds=run.seconds,
+        seconds=run.progress.seconds,
         interrupted=run.interrupted,
         parameters=count_parameters(jax.tree.map(lambda leaf: leaf[0], params)),
-        params=run.state.best,
+        params=run.progress.state.best,
         frozen=problems[0].frozen,
     )
 
@@ -180,8 +180,20 @@ def _methods(method: AbstractMethod | Sequence[AbstractMethod] | None) -> tuple[
     return methods
 
 
+class _Progress(NamedTuple):
+    """How far a fit is: its stage, the state of the seeds, the number of records, and the computing time.
+
+    It is replaced as a whole, since Ctrl-C may come between any two statements.
+    """
+
+    stage: int
+    state: Seed
+    records: int = 0
+    seconds: float = 0.0
+
+
 class _Run:
-    """A fit in progress: its stage, the state of the seeds, and the history."""
+    """A fit in progress, and the records of its epochs."""
 
     def __init__(
         self,
@@ -194,41 +206,43 @@ class _Run:
     ):
         self.problems, self.methods, self.keys = problems, methods, keys
         self.identity, self.path = identity, path
-        self.stage, self.seconds, self.interrupted = 0, 0.0, False
+        self.interrupted = False
         count = keys.shape[0]
         unscored = jnp.full(count, jnp.inf, problems[0].batch.y.dtype)
-        self.state = begin_stage(problems[0], methods[0], params, unscored, jnp.zeros(count, bool))
+        self.progress = _Progress(0, begin_stage(problems[0], methods[0], params, unscored, jnp.zeros(count, bool)))
         self.records: list[dict[str, np.ndarray]] = []
 
     @property
     def history(self) -> dict[str, np.ndarray]:
         """The records of all epochs, concatenated."""
-        if not self.records:
+        records = self.records[: self.progress.records]
+        if not records:
             return {name: np.zeros((0, self.keys.shape[0])) for name in HISTORY}
-        return {name: np.concatenate([record[name] for record in self.records]) for name in HISTORY}
+        return {name: np.concatenate([record[name] for record in records]) for name in HISTORY}
 
     def run(self, report: Callable[..., None]) -> None:
         """Run all stages to their end, or until Ctrl-C."""
         epochs, saved = 1, time.perf_counter()
         try:
             while True:
-                method, done = self.methods[self.stage], int(np.asarray(self.state.epoch).max())
-                before = sum(each.epochs for each in self.methods[: self.stage])
+                stage, state, records, seconds = self.progress
+                method, done = self.methods[stage], int(np.asarray(state.epoch).max())
+                before = sum(each.epochs for each in self.methods[:stage])
                 epochs = min(epochs, CHUNK, method.epochs - done)
-                if epochs <= 0 or bool(np.all(self.state.finished | self.state.failed)):
+                if epochs <= 0 or bool(np.all(state.finished | state.failed)):
                     self._report(report, before + method.epochs)
-                    if self.stage + 1 == len(self.methods):
+                    if stage + 1 == len(self.methods):
                         break
                     self._next_stage()
                     epochs = 1
                     continue
                 began = time.perf_counter()
-                problem, count = self.problems[self.stage], jnp.array(epochs)
-                self.state, record = jax.block_until_ready(run_epochs(problem, method, self.state, self.keys, count))
+                problem, count = self.problems[stage], jnp.array(epochs)
+                state, record = jax.block_until_ready(run_epochs(problem, method, state, self.keys, count))
                 took = time.perf_counter() - began
-                self.seconds += took
                 rows = {name: np.asarray(getattr(record, name))[:epochs] for name in HISTORY[1:]}
-                self.records.append({"stage": np.full(rows["loss"].shape, self.stage)} | rows)
+                self.records.append({"stage": np.full(rows["loss"].shape, stage)} | rows)
+                self.progress = _Progress(stage, state, records + 1, seconds + took)
                 self._report(report, before + done + epochs)
                 if self.path is not None and time.perf_counter() - saved > SAVE_EVERY:
                     self._save()
@@ -240,21 +254,19 @@ class _Run:
         self._save()
 
     def _next_stage(self) -> None:
-        self.stage += 1
-        seeds = self.state
-        self.state = begin_stage(
-            self.problems[self.stage], self.methods[self.stage], seeds.best, seeds.best_score, seeds.failed
-        )
+        stage, seeds = self.progress.stage + 1, self.progress.state
+        state = begin_stage(self.problems[stage], self.methods[stage], seeds.best, seeds.best_score, seeds.failed)
+        self.progress = self.progress._replace(stage=stage, state=state)
 
     def _report(self, report: Callable[..., None], done: int) -> None:
         if self.records:
-            last, failed = self.records[-1], int(np.asarray(self.state.failed).sum())
-            report(self.methods[self.stage].name, done, last["loss"][-1], last["rate"][-1], failed)
+            last, failed = self.records[-1], int(np.asarray(self.progress.state.failed).sum())
+            report(self.methods[self.progress.stage].name, done, last["loss"][-1], last["rate"][-1], failed)
 
     def _save(self) -> None:
         if self.path is not None:
-            progress = {"stage": self.stage, "seconds": self.seconds}
-            trees = {"state": self.state, "history": self.history}
+            progress = {"stage": self.progress.stage, "seconds": self.progress.seconds}
+            trees = {"state": self.progress.state, "history": self.history}
             checkpoints.save(self.path, self.identity, progress, trees)
 
     def resume(self) -> None:
@@ -262,9 +274,9 @@ class _Run:
         if self.path is None or not self.path.exists():
             return
         stored = checkpoints.Checkpoint(self.path, self.identity)
-        while self.stage < stored.progress["stage"]:
+        while self.progress.stage < stored.progress["stage"]:
             self._next_stage()
-        self.seconds = stored.progress["seconds"]
-        self.state = stored.tree("state", self.state)
-        history = stored.tree("history", self.history)
-        self.records = [{name: np.asarray(values) for name, values in history.items()}]
+        state = stored.tree("state", self.progress.state)
+        history = {name: np.asarray(values) for name, values in stored.tree("history", self.history).items()}
+        self.records = [history] if len(history["loss"]) else []
+        self.progress = _Progress(self.progress.stage, state, len(self.records), stored.progress["seconds"])

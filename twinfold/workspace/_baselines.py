@@ -16,6 +16,8 @@ from twinfold.model._learned.base import learned_parts, trainable
 from twinfold.workspace._data import DataSplit
 
 METRICS = ("rmse", "mae", "valid_time", "relative_violation_max", "failed")
+BASELINE = "baseline"  # the kind of a finding
+TIE = 0.01  # relative: errors that differ by less are equal
 TWIN, FITTED_PHYSICS, PURE_PHYSICS, CONSTANT = "twin", "fitted physics", "pure physics", "constant"
 
 
@@ -73,14 +75,14 @@ def compare_with_baselines(metrics: dict[str, Any]) -> list[Finding]:
     found = []
     for model, parts in metrics.items():
         rival = parts[part]["rmse"]
-        if model == TWIN or rival is None or (error is not None and error <= rival):
+        if model == TWIN or rival is None or (error is not None and error <= (1 + TIE) * rival):
             continue
         errors = " and ".join("none" if value is None else f"{value:.3g}" for value in (rival, error))
         message = (
             f"The baseline '{model}' predicts the {part} runs better than the twin (RMSE {errors}): what was learned "
             "does harm there. Use the baseline, or fit with more data, a smaller network or another loss."
         )
-        found.append(Finding("baseline", "problem", message, {"model": model, "rmse": rival, "twin": error}))
+        found.append(Finding(BASELINE, "problem", message, {"model": model, "rmse": rival, "twin": error}))
     return found
 
 

@@ -42,7 +42,7 @@ def print_metrics(metrics: dict[str, Any], console: Console) -> None:
         table = Table(title=part, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
         table.add_column("")
         for name in names:
-            table.add_column(TITLES.get(name, name), justify="right")
+            table.add_column(Text(TITLES.get(name, name)), justify="right")
         for model, numbers in rows.items():
             cells = ["-" if (value := numbers.get(name)) is None else format_number(value) for name in names]
             table.add_row(model, *cells)

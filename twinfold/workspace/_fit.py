@@ -15,7 +15,12 @@ from twinfold.model._learned.base import learned_parts
 from twinfold.report._learned_parts import sample_states
 from twinfold.train import Fit, LevenbergMarquardt, fit
 from twinfold.workspace import _files as files
-from twinfold.workspace._baselines import compare_with_baselines, evaluate_with_baselines, without_learned_parts
+from twinfold.workspace._baselines import (
+    BASELINE,
+    compare_with_baselines,
+    evaluate_with_baselines,
+    without_learned_parts,
+)
 from twinfold.workspace._check import examine_workspace
 from twinfold.workspace._data import DataSplit
 from twinfold.workspace._system import System
@@ -24,6 +29,11 @@ from twinfold.workspace._workspace import Workspace
 
 PHYSICS_LM_STEPS = 40  # for the few parameters of the physics alone
 MAX_SAMPLES = 200_000  # from which the ranges of states and inputs are computed
+DIVERGED = "diverged"  # the kind of a finding
+NO_FINITE_SEED = (
+    "Every seed became non-finite. `twinfold check` shows whether the physics runs and the step is stable; a smaller "
+    "fit.learning_rate, short windows (fit.window) or zero_last=True in the networks can help."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +107,8 @@ def fit_workspace(
         if findings is None:
             findings = examine_workspace(system, split).serious
             files.write_findings(folder, findings)
+        elif not finished:  # what was found after the fit is found again
+            findings = tuple(each for each in findings if each.kind not in (BASELINE, DIVERGED))
         for finding in findings:
             log(f"{finding.severity.capitalize()}: {finding.message}")
         if finished:
@@ -106,19 +118,20 @@ def fit_workspace(
         if done.interrupted:
             return FitOutcome(folder, {}, findings, interrupted=True, failures=done.failures)
         if not np.isfinite(done.scores).any():
-            raise ValueError(
-                "Every seed became non-finite. `twinfold check` shows whether the physics runs and the step is stable; "
-                "a smaller fit.learning_rate, short windows (fit.window) or zero_last=True in the networks can help."
-            )
+            files.write_findings(folder, (*findings, Finding(DIVERGED, "problem", NO_FINITE_SEED)))
+            raise ValueError(NO_FINITE_SEED)
         physics = _fit_physics(workspace, done.twin, split)
-        metrics = json_safe(evaluate_with_baselines(done.twin, split, physics))
+        if physics is not None and physics.interrupted:
+            return FitOutcome(folder, {}, findings, interrupted=True, failures=done.failures)
+        fitted_physics = physics.twin if physics is not None and np.isfinite(physics.scores).all() else None
+        metrics = json_safe(evaluate_with_baselines(done.twin, split, fitted_physics))
         for finding in compare_with_baselines(metrics):
             findings = (*findings, finding)
             log(f"{finding.severity.capitalize()}: {finding.message}")
         files.write_findings(folder, findings)
         about = _model_info(workspace, system, done.twin, split.train, metrics)
-        if physics is not None:
-            save_model(folder / files.PHYSICS, physics, about=about)
+        if fitted_physics is not None:
+            save_model(folder / files.PHYSICS, fitted_physics, about=about)
         save_model(folder / files.MODEL, done.twin, about=about)
         track(done, metrics, config)
         files.write_metrics(folder, metrics, findings)
@@ -187,11 +200,11 @@ def _shared_options(workspace: Workspace, split: DataSplit) -> dict[str, Any]:
     }
 
 
-def _fit_physics(workspace: Workspace, twin: Twin, split: DataSplit) -> Twin | None:
-    """The physics with its unknown parameters fitted and nothing learned; None if it has none, or the twin is that."""
+def _fit_physics(workspace: Workspace, twin: Twin, split: DataSplit) -> Fit | None:
+    """Fit the unknown parameters of the physics with nothing learned; None if it has none, or the twin is that."""
     if not twin.unknowns() or not learned_parts(twin):
         return None
-    done = fit(
+    return fit(
         without_learned_parts(twin),
         split.train,
         method=LevenbergMarquardt(PHYSICS_LM_STEPS),
@@ -200,7 +213,6 @@ def _fit_physics(workspace: Workspace, twin: Twin, split: DataSplit) -> Twin | N
         progress=False,
         **_shared_options(workspace, split),
     )
-    return done.twin if np.isfinite(done.scores).all() and not done.interrupted else None
 
 
 def _model_info(workspace: Workspace, system: System, twin: Twin, train: Dataset, metrics: dict[str, Any]) -> ModelInfo:

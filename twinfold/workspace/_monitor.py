@@ -14,6 +14,7 @@ from twinfold.workspace._fit import Fitted
 from twinfold.workspace._workspace import Workspace
 
 STATE, TABLE, FIGURE = "state.json", "windows.csv", "windows.png"
+ROWS = "table rows"  # in the state
 
 
 def monitor_workspace(
@@ -40,17 +41,24 @@ def monitor_workspace(
     data = read_data(workspace.config.data, Path(), source=list(new))
     reference = _healthy_data(workspace, healthy)
     watched = watch(fitted.twin, reference, data, state=state, window=window, false_alarm_rate=false_alarm_rate)
-    write_csv(folder / TABLE, [*(_earlier_windows(folder) if resume else []), *watched.rows])
-    write_text(folder / STATE, json.dumps(watched.state()) + "\n")  # exact: with NaN and infinity as Python writes them
+    # The state comes last, with the length of the table: a call that is killed is repeated from the state before it.
+    rows = [*_earlier_windows(folder, state), *watched.rows]
+    write_csv(folder / TABLE, rows)
     if watched.rows:
         save(watched.figure(), folder / FIGURE)
+    saved = watched.state() | {ROWS: len(rows)}
+    write_text(folder / STATE, json.dumps(saved) + "\n")  # exact: with NaN and infinity as Python writes them
     return watched.verdict
 
 
-def _earlier_windows(folder: Path) -> list[dict[str, str]]:
+def _earlier_windows(folder: Path, state: dict | None) -> list[dict[str, str]]:
+    """The windows in the table when the state was written; all of them if it does not say, as in version 0.2."""
+    if state is None:
+        return []
+    count = state.get(ROWS)
     try:
         with (folder / TABLE).open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+            return list(csv.DictReader(file))[: count if isinstance(count, int) else None]
     except FileNotFoundError:
         return []
 

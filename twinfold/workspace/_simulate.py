@@ -1,7 +1,7 @@
 """Predict with a fitted twin under new inputs: rows of a table, and a figure."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from twinfold.data._readers.table import pandas_module
 from twinfold.data._rows import check_initial_states
 from twinfold.io import atomic_write, write_csv
 from twinfold.model import Simulation, SimulationError, Unknown
+from twinfold.plot._style import plain_label
 from twinfold.workspace._data import read_data
 from twinfold.workspace._display import with_unit
 from twinfold.workspace._fit import Fitted
@@ -127,10 +128,9 @@ def _simulate(fitted: Fitted, each: Run, x0: Any, run: str | None, measured: boo
     return SimulatedRun(each, simulation, measured, tuple(notes + failures), samples)
 
 
-def simulation_rows(runs: Sequence[SimulatedRun], workspace: Workspace, fitted: Fitted) -> list[dict[str, Any]]:
+def simulation_rows(runs: Sequence[SimulatedRun], workspace: Workspace, fitted: Fitted) -> Iterator[dict[str, Any]]:
     """One row per run and time: inputs, predicted outputs, states, and the measured outputs if they were given."""
     names = fitted.info
-    rows = []
     for each in runs:
         ys, xs = np.asarray(each.simulation.ys), np.asarray(each.simulation.xs)
         violation = np.asarray(each.simulation.trajectory.relative_violation)
@@ -144,16 +144,15 @@ def simulation_rows(runs: Sequence[SimulatedRun], workspace: Workspace, fitted: 
                 row |= {f"{name} measured": y for name, y in zip(names.outputs, values, strict=True)}
             if violation.shape[1]:
                 row["relative violation"] = float(violation[i].max())
-            rows.append(row)
-    return rows
+            yield row
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write rows as CSV, or as Parquet if the name says so."""
     if path.suffix not in PARQUET:
         write_csv(path, rows)
         return
-    frame = pandas_module().DataFrame(rows)
+    frame = pandas_module().DataFrame(list(rows))
     with atomic_write(path) as file:
         frame.to_parquet(file, index=False)
 
@@ -166,7 +165,7 @@ def plot_simulation(each: SimulatedRun, fitted: Fitted) -> "Figure":
     with plot.subplots(count, 1, width=9.5, height=1.75, sharex=True) as (figure, axes):
         for axis, (name, values) in zip(axes, inputs, strict=False):
             axis.plot(each.run.ts, values, color=plot.GREY, drawstyle="steps-post")
-            axis.set_ylabel(with_unit(name, units))
+            axis.set_ylabel(plain_label(with_unit(name, units)))
         ys = np.asarray(each.simulation.ys)
         for index, name in enumerate(names.outputs):
             axis = axes[len(inputs) + index]
@@ -174,7 +173,7 @@ def plot_simulation(each: SimulatedRun, fitted: Fitted) -> "Figure":
                 axis.plot(each.run.ts, each.run.y[:, index], ".", color=plot.INK, alpha=0.35, label="measured")
             predicted = slice(each.samples)
             axis.plot(each.run.ts[predicted], ys[predicted, index], color=plot.COLOURS[1], label="twin")
-            axis.set_ylabel(with_unit(name, units))
-        axes[-1].set_xlabel(with_unit("time", units))
+            axis.set_ylabel(plain_label(with_unit(name, units)))
+        axes[-1].set_xlabel(plain_label(with_unit("time", units)))
         axes[-1].legend(loc="best")
     return figure

@@ -32,8 +32,8 @@ class Operation:
     """A scalar operation.
 
     In `text`, the C expression, {0}, {1}, ... are the operands, {f} is the suffix `f` of a single-precision function,
-    {type} the type of the result, and @NAME a function of `helpers.c.in`. `fold` computes it for constants; `cost` is
-    relative to an addition.
+    {type} the type of the result, {low} and {high} its limits, and @NAME a function of `helpers.c.in`. `fold` computes
+    it for constants; `cost` is relative to an addition.
     """
 
     text: str
@@ -48,16 +48,19 @@ def _scalar(fn: Callable[[float], float]) -> Callable[[Any], Any]:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "add": Operation("{0} + {1}", np.add),
-    "sub": Operation("{0} - {1}", np.subtract),
-    "mul": Operation("{0} * {1}", np.multiply),
-    "div": Operation("{0} / {1}", lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b), 5),
-    "neg": Operation("-{0}", np.negative),
-    "rem": Operation("fmod{f}({0}, {1})", np.fmod, 10, integer="{0} % {1}"),
+    # Integers wrap around as in XLA; in C an overflow of signed ones is undefined, and a division by zero a trap.
+    "add": Operation("{0} + {1}", np.add, integer="({type})((uint64_t){0} + (uint64_t){1})"),
+    "sub": Operation("{0} - {1}", np.subtract, integer="({type})((uint64_t){0} - (uint64_t){1})"),
+    "mul": Operation("{0} * {1}", np.multiply, integer="({type})((uint64_t){0} * (uint64_t){1})"),
+    "div": Operation(
+        "{0} / {1}", lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b), 5, integer="@idiv({0}, {1})"
+    ),
+    "neg": Operation("-{0}", np.negative, integer="({type})(0 - (uint64_t){0})"),
+    "rem": Operation("fmod{f}({0}, {1})", np.fmod, 10, integer="@irem({0}, {1})"),
     "max": Operation("@max({0}, {1})", np.maximum, 2, integer="@imax({0}, {1})"),
     "min": Operation("@min({0}, {1})", np.minimum, 2, integer="@imin({0}, {1})"),
     "sign": Operation("@sign({0})", np.sign, 2),
-    "abs": Operation("fabs{f}({0})", np.abs, integer="({0} < 0 ? -{0} : {0})"),
+    "abs": Operation("fabs{f}({0})", np.abs, integer="({0} < 0 ? ({type})(0 - (uint64_t){0}) : {0})"),
     "floor": Operation("floor{f}({0})", np.floor, 2),
     "ceil": Operation("ceil{f}({0})", np.ceil, 2),
     "round_half_away": Operation("round{f}({0})", lambda x: np.trunc(x + np.copysign(0.5, x)), 2),
@@ -103,6 +106,7 @@ OPERATIONS: dict[str, Operation] = {
     "shift_right": Operation("{0} >> {1}", np.right_shift),
     "select": Operation("{0} ? {1} : {2}", np.where),
     "cast": Operation("({type}){0}", lambda x: x),
+    "truncate": Operation("({type})@truncate({0}, {low}, {high})", np.nan_to_num, 2),  # to an integer
     "nonzero": Operation("({0} != 0)", lambda x: x != 0, boolean=True),
 }
 

@@ -53,6 +53,12 @@ def string_literal(text: str) -> str:
     return '"' + "".join(chr(byte) if chr(byte) in SAFE_IN_STRING else f"\\{byte:03o}" for byte in text.encode()) + '"'
 
 
+def _limits(dtype: np.dtype) -> tuple[str, str]:
+    """The C names of the limits of an integer type; both fit into a signed integer of 64 bits."""
+    name = dtype.name.upper()
+    return "0" if dtype.kind == "u" else f"{name}_MIN", f"{name.removeprefix('U') if '64' in name else name}_MAX"
+
+
 class Writer:
     """The lines of one C function, with the helpers and tables that they use."""
 
@@ -122,7 +128,8 @@ class Writer:
         operation = OPERATIONS[op]
         text = operation.integer if operation.integer and operand.kind in "iu" else operation.text
         text = re.sub(r"@(\w+)", lambda found: self.helper(found[1]), text)
-        return text.format(*args, f="f" if operand == np.float32 else "", type=c_type(dtype))
+        low, high = _limits(dtype)
+        return text.format(*args, f="f" if operand == np.float32 else "", type=c_type(dtype), low=low, high=high)
 
 
 @functools.singledispatch

@@ -7,7 +7,14 @@
   const touch = matchMedia("(pointer: coarse)").matches;
   // The buttons are listed, because plotly's default set includes one that uploads the figure.
   const buttons = [["zoom2d", "pan2d", "resetScale2d", "toImage"]];
-  const config = { responsive: true, displaylogo: false, showSendToCloud: false, modeBarButtons: buttons };
+  // A name between dollar signs is a name, not a formula.
+  const config = {
+    responsive: true,
+    displaylogo: false,
+    showSendToCloud: false,
+    typesetMath: false,
+    modeBarButtons: buttons,
+  };
 
   const style = getComputedStyle(document.body);
   const colour = (name) => style.getPropertyValue(name).trim();

@@ -70,6 +70,10 @@ def _select_n(graph: Graph, params: Any, dtype: np.dtype, which: Nodes, *cases: 
 
 @rule("convert_element_type")
 def _convert(graph: Graph, params: Any, dtype: np.dtype, x: Nodes) -> list[Nodes]:
-    if x.size and graph.dtype(x) == dtype:
+    given = graph.dtype(x) if x.size else dtype
+    if given == dtype:
         return [x]
-    return [elementwise(graph, "nonzero", x) if dtype.kind == "b" else elementwise(graph, "cast", x, dtype=dtype)]
+    if dtype.kind == "b":
+        return [elementwise(graph, "nonzero", x)]
+    to_integer = given.kind == "f" and dtype.kind in "iu"
+    return [elementwise(graph, "truncate" if to_integer else "cast", x, dtype=dtype)]

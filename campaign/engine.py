@@ -70,12 +70,8 @@ def run_group(name: str, log: Path, *, seed: int, scale: float, deadline: float 
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "campaign", "--worker", name, str(log), str(seed), str(scale)]
     while deadline is None or time.monotonic() < deadline:
-        try:
-            limit = None if deadline is None else deadline - time.monotonic()
-            code = subprocess.run(command, timeout=limit, cwd=Path(__file__).parents[1]).returncode
-        except subprocess.TimeoutExpired:
-            break
-        if code == 0:
+        code = _run_worker(command, None if deadline is None else deadline - time.monotonic())
+        if code in (0, None):
             break
         pending = [key for key, entry in read_log(log).items() if entry["state"] == STARTED]
         if not pending:
@@ -85,6 +81,18 @@ def run_group(name: str, log: Path, *, seed: int, scale: float, deadline: float 
             reason = "took longer than allowed"
         append(log, {"key": pending[-1], "state": ENDED, "reason": reason, "seconds": 0.0})
     return outcome_of(log)
+
+
+def _run_worker(command: list[str], limit: float | None) -> int | None:
+    """The exit code of a worker, or None if it did not end in time; whatever it started ends with it."""
+    with subprocess.Popen(command, cwd=Path(__file__).parents[1], start_new_session=True) as worker:
+        try:
+            return worker.wait(limit)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(worker.pid, signal.SIGKILL)
 
 
 def work(group: Group, log: Path, *, seed: int, scale: float) -> None:

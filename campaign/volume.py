@@ -1,8 +1,8 @@
 """Many rows: a row costs the same time and memory at the end of a long table as at its beginning.
 
 Bounds: ten times the rows take at most 15 times the computing time, and each added row at most 600 bytes of memory (a
-table is read as a whole; 450 bytes are usual). A stepper takes each sample in the same time and memory: the median of the
-last tenth is at most 1.5 times that of the first, and the process grows by at most 5 MB in between.
+table is read as a whole; 450 bytes are usual). A stepper takes each sample in the same time and memory: the median of
+the last tenth is at most 1.5 times that of the first, and the process grows by at most 5 MB in between.
 """
 
 import json

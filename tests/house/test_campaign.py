@@ -69,8 +69,8 @@ engine.MAX_GROWTH_MB = 300
 engine.work(test_campaign.BAD, Path({str(log)!r}), seed=0, scale=1.0)
 """
     command = [sys.executable, "-c", code]
-    run = subprocess.run
-    monkeypatch.setattr(engine.subprocess, "run", lambda _, **options: run(command, **options))
+    start = subprocess.Popen
+    monkeypatch.setattr(engine.subprocess, "Popen", lambda _, **options: start(command, **options))
     outcome = engine.run_group("bad", log, seed=0, scale=1.0)
     assert outcome.tried == 5
     assert {key: reason.split(" (")[0] for key, reason in outcome.failures.items()} == {

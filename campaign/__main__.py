@@ -1,6 +1,7 @@
 """`python -m campaign`: run all groups or some, resume what is not finished, write results/reliability/summary.json."""
 
 import argparse
+import signal
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,8 @@ SUMMARY = ROOT / "results" / "reliability" / "summary.json"
 
 def main() -> int:
     """Run the campaign; the exit code is 1 if anything did not survive."""
+    # A shell ignores it for a job in the background, and so would every command that is interrupted here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if sys.argv[1:2] == ["--worker"]:
         name, log, seed, scale = sys.argv[2:]
         engine.work(load_group(name), Path(log), seed=int(seed), scale=float(scale))

@@ -76,7 +76,7 @@ def decays(runs: int, samples: int, *, seed: int = 0) -> str:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A command, the state of the folder before it, and the names of the files it writes.
+    """A command, the state of the folder before it, the names of the files it writes, and its exit code.
 
     `once`: after its last write it does not do the same again. `new` refuses a complete project, and a watch that is
     resumed has no new rows to judge.
@@ -86,6 +86,7 @@ class Scenario:
     arguments: tuple[str, ...]
     prepare: Callable[[Path], None]
     files: tuple[str, ...]
+    code: int = 0
     once: bool = False
 
 
@@ -169,8 +170,9 @@ FIT = Scenario(
         "model.twin",
         "metrics.json",
     ),
+    code=1,
 )
-FORCE = Scenario("fit --force", ("fit", "--quiet", "--force"), make_other_fit, FIT.files)
+FORCE = Scenario("fit --force", ("fit", "--quiet", "--force"), make_other_fit, FIT.files, code=1)
 REPORT = Scenario(
     "report", ("report",), make_fitted("report/index.html", "report/runs.csv"), (*REPORT_FILES, "runs.csv", "fit.npz")
 )

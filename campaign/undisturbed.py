@@ -50,6 +50,7 @@ def undisturbed(scenario: Scenario) -> Undisturbed:
     scenario.prepare(start)
     shutil.copytree(start, end)
     done = run(end, *scenario.arguments)
+    assert done.code == scenario.code, done.said
     before, after = contents(start), contents(end)
     written = {Path(name).name for name in after if after[name] != before.get(name)}
     assert written <= set(scenario.files), f"{scenario.name} writes {written - set(scenario.files)} as well"

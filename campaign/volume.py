@@ -20,7 +20,7 @@ RUN_LENGTH = 1000  # rows of a run, in a table of many runs
 MAX_RATIO, MAX_STEP_RATIO = 15.0, 1.5  # for ten times the rows; for a sample
 MAX_ROW_BYTES, MAX_STEPPER_GROWTH = 600, 5_000_000
 MARGIN, MARGIN_MB = 5.0, 150.0  # seconds and memory by which two starts of a command differ, mostly by compilation
-SECONDS = 1500.0
+SECONDS = 3000.0
 SIMULATE = ("simulate", "rows.csv", "--out", "simulated.csv")
 MONITOR = ("monitor", "rows.csv", "--window", "10")
 
@@ -114,4 +114,4 @@ def volume_cases(seed: int, scale: float) -> Iterable[Case]:
         yield Case(name, partial(long_table, arguments, length, rows))
 
 
-VOLUME = Group("Many rows, at a constant cost of each", volume_cases, kind="run", seconds=3600)
+VOLUME = Group("Many rows, at a constant cost of each", volume_cases, kind="run", seconds=7000)

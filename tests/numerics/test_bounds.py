@@ -63,7 +63,7 @@ def nearest_of_simplex(x):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        ("robust", np.float64),
+        pytest.param("robust", np.float64, marks=pytest.mark.slow),
         pytest.param("fast", np.float64, marks=pytest.mark.slow),
         pytest.param("robust", np.float32, marks=pytest.mark.slow),
     ],

@@ -102,6 +102,7 @@ def test_tangent_derivative(name):
     np.testing.assert_allclose(tangent.x, derivatives_at(of, out)[1] @ v, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_derivative_in_parameter_and_level():
     """Against central differences, through the multipliers too."""
     constraint = Constraint(lambda x, p: 0.5 * jnp.sum((jnp.diff(x.reshape(-1, 2), axis=0) / p["length"]) ** 2, axis=1))

@@ -14,7 +14,7 @@ from twinfold._core import outcome_codes, outcome_messages
 RUNS = 4
 LIMIT = {jnp.float64: 1e-12, jnp.float32: 2e-6}
 # Of each precision, those in the short suite; the others are with the slow tests.
-QUICK = {jnp.float64: ("mass_spring", "lotka_volterra"), jnp.float32: ()}
+QUICK = {jnp.float64: ("mass_spring",), jnp.float32: ()}
 
 
 def untrained(chosen, model: str, key: int, gain: float, dtype) -> tw.Twin:

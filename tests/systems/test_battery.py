@@ -93,6 +93,7 @@ def test_the_integrator_converges_with_its_order():
     assert errors[0] / errors[1] > 2 ** (2 - 0.1)
 
 
+@pytest.mark.slow
 def test_overcharge_and_deep_discharge_stay_finite():
     ts, w = discharge(current=4.0, seconds=9000.0)  # far beyond empty
     out = battery().simulate(charged(jnp.array(0.6), values()), ts, w)

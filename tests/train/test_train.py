@@ -55,10 +55,7 @@ CASES = {
 
 @pytest.mark.parametrize(
     "case",
-    [
-        case if case in ("whole runs", "soft constraint") else pytest.param(case, marks=pytest.mark.slow)
-        for case in CASES
-    ],
+    [case if case == "whole runs" else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
 )
 def test_sensitivities_are_the_derivative_of_the_residuals(case):
     twin, windows, loss = CASES[case]
@@ -357,6 +354,7 @@ def test_validation_chooses_the_parameters():
     assert fit.scores[0] == pytest.approx(fit.history["score"].min(), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_early_stopping_counts_from_the_best():
     data = tw.Dataset.from_arrays(TIMES, oscillations(2)[1])
     fit = tw.fit(spring(), data, method=tw.Adam(400, learning_rate=0.3, patience=5, plateau=None), progress=False)

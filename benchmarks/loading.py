@@ -7,9 +7,7 @@ many runs, and the exponent of a power law through all sizes, which is 1 for lin
 """
 
 import argparse
-import datetime
 import gc
-import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import twinfold as tw
-from benchmarks.surroundings import machine, versions
+from benchmarks.surroundings import write_record
 
 SIZES = (1_000, 10_000, 100_000)
 MAX_EXPONENT = 1.2
@@ -87,14 +85,8 @@ def main() -> None:
         verdict = "linear" if row["exponent"] <= MAX_EXPONENT else "MORE THAN LINEAR"
         table.add_row(step, *(f"{seconds[size][step]:.3g}" for size in options.sizes), f"{row['exponent']}", verdict)
     Console().print(table)
-    record = {
-        **found,
-        "seconds": {str(size): {step: round(each, 4) for step, each in row.items()} for size, row in seconds.items()},
-        "versions": versions(),
-        "machine": machine(),
-        "date": datetime.date.today().isoformat(),
-    }
-    options.out.write_text(json.dumps(record, indent=1) + "\n")
+    measured = {str(size): {step: round(each, 4) for step, each in row.items()} for size, row in seconds.items()}
+    write_record(options.out, {**found, "seconds": measured})
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ Both sides solve to rounding; values and gradients are compared first. Prints a 
 """
 
 import argparse
-import datetime
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import twinfold as tw
-from benchmarks.surroundings import machine, versions
+from benchmarks.surroundings import write_record
 
 STEPS, BATCH, DT = 100, 16, 0.02
 TOLERANCE = 1e-12
@@ -161,13 +159,7 @@ def main() -> None:
         for name, row in rows.items():
             table.add_row(name, *(f"{row[column]:.3g}" for column in columns))
         Console().print(table)
-    record = {
-        **found,
-        "versions": versions(),
-        "machine": machine(),
-        "date": datetime.date.today().isoformat(),
-    }
-    options.out.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(options.out, found)
 
 
 if __name__ == "__main__":

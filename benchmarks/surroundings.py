@@ -1,6 +1,8 @@
 """Where a measurement was made: versions of what was measured, and the machine."""
 
+import datetime
 import importlib.metadata
+import json
 import os
 import platform
 from pathlib import Path
@@ -30,3 +32,14 @@ def machine() -> dict[str, Any]:
         lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = lines[0].split(":", 1)[1].strip() if lines else model
     return {"cpu": model, "cores": os.cpu_count(), "platform": platform.platform()}
+
+
+def write_record(path: Path, found: dict[str, Any]) -> None:
+    """Write what was found, with versions, machine and date, as JSON."""
+    record = {
+        **found,
+        "versions": versions(),
+        "machine": machine(),
+        "date": datetime.date.today().isoformat(),
+    }
+    path.write_text(json.dumps(record, indent=1) + "\n")

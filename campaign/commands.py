@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable
@@ -16,18 +14,9 @@ import numpy as np
 
 from campaign import hostile
 from campaign.engine import Case, Group, scaled
+from campaign.process import Done, Process
 
 CODES = (0, 1, 2)  # success, a check failed, wrong input
-ROOT = Path(__file__).parents[1]
-# Programs that one command has compiled are read by the next.
-CACHE = ROOT / ".cache" / "xla"
-ENVIRONMENT = {
-    "JAX_PLATFORMS": "cpu",
-    "JAX_COMPILATION_CACHE_DIR": str(CACHE),
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
 SYSTEM = """
 import jax.numpy as jnp
 import twinfold as tw
@@ -44,23 +33,14 @@ def twin():
 """
 
 
-def twinfold(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def twinfold(folder: Path, *arguments: str) -> Done:
     """Run a command and check its manners: a known exit code, no traceback, a sentence if it failed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "twinfold", *arguments],
-        cwd=folder,
-        env=os.environ | ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        stdin=subprocess.DEVNULL,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode in CODES, f"exit code {done.returncode}: {said[-1000:]}"
-    assert "Traceback" not in said, said[-1000:]
-    assert "Internal error" not in said, said[-1000:]
-    if done.returncode:
-        assert len(said.strip()) > 20, f"exit code {done.returncode} without a word: {arguments}"
+    done = Process(folder, arguments).wait()
+    assert done.code in CODES, done.said
+    assert "Traceback" not in done.out + done.err, done.said
+    assert "Internal error" not in done.out + done.err, done.said
+    if done.code:
+        assert len((done.out + done.err).strip()) > 20, f"exit code {done.code} without a word: {arguments}"
     hostile.assert_nothing_executed()
     return done
 
@@ -81,7 +61,7 @@ def fitted() -> Path:
     done = twinfold(
         folder, "fit", "--quiet", "--set", "fit.seeds=1", "--set", "fit.adam_epochs=2", "--set", "data.test=0.0"
     )
-    assert (folder / "runs" / "first" / "model.twin").exists(), done.stdout + done.stderr
+    assert (folder / "runs" / "first" / "model.twin").exists(), done.out + done.err
     return folder
 
 
@@ -160,8 +140,8 @@ def special_files(folder: Path) -> None:
     for source in ("data/pipe.csv", "/dev/zero", "data"):
         setting = ("--set", f'data.files=["{source}"]', "--set", 'data.format="csv"')
         done = twinfold(folder, "check", "--no-plots", *setting)
-        assert done.returncode == 2, done.stdout
-        assert any(word in done.stderr for word in ("FIFO", "pipe", "device", "folder")), done.stderr
+        assert done.code == 2, done.out
+        assert any(word in done.err for word in ("FIFO", "pipe", "device", "folder")), done.err
 
 
 def export_names(target: str, index: int, name: str, folder: Path) -> None:
@@ -177,8 +157,8 @@ def export_names(target: str, index: int, name: str, folder: Path) -> None:
     done = twinfold(folder / "plant", "export", "--to", target, "--out", "out")
     harmless = name.strip() and len(name) <= 200 and name.isprintable()
     if harmless:
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "FAILED" not in done.stdout, done.stdout
+        assert done.code == 0, done.out + done.err
+        assert "FAILED" not in done.out, done.out
 
 
 def export_cases(seed: int, scale: float) -> Iterable[Case]:

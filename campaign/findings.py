@@ -1,8 +1,6 @@
 """Fits made to go wrong, as a user runs them: each says so, and so do its exit code and its files."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from campaign.engine import Case, Group, scaled
+from campaign.process import Process
 
 SECONDS = 240.0
 TS = np.linspace(0.0, 2.0, 41)
@@ -183,14 +182,12 @@ def attempt(number: int, seed: int, folder: Path) -> None:
     """Fit, and fit again: both say it, and the files carry it."""
     project = PROJECTS[number](np.random.default_rng([seed, number]))
     write_project(project, folder)
-    command = [sys.executable, "-m", "twinfold", "fit", "-q", "-C", str(folder)]
     for again in (False, True):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-        said = done.stdout + done.stderr
-        where = f"{'again: ' if again else ''}exit code {done.returncode}: {said[-1200:]}"
+        done = Process(folder, ("fit", "-q")).wait(SECONDS)
+        said, where = done.out + done.err, f"{'again: ' if again else ''}{done.said}"
         assert "Traceback" not in said, where
         assert "Internal error" not in said, where
-        assert done.returncode == project.code, f"not {project.code}, but {where}"
+        assert done.code == project.code, f"not {project.code}, but {where}"
         for sentence in project.says:
             assert sentence in said, f"no word of '{sentence}': {where}"
         assert_recorded(project, folder)

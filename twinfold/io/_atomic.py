@@ -66,8 +66,6 @@ def _is_running(process: int) -> bool:
         return process == os.getpid()
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it runs, under another user
-        pass
+    except OSError as error:  # also if it runs under another user
+        return not isinstance(error, ProcessLookupError)
     return True

@@ -50,9 +50,7 @@ def evaluate_with_baselines(
     (nothing learned, parameters at their first guess) and "constant" (the mean of the training data).
     """
     # All runs in one call: every further shape would be compiled again.
-    parts = split.by_name()
-    runs = tuple(run for data in parts.values() for run in data.runs)
-    data = Dataset(runs, split.train.output_names, split.train.input_names)
+    parts, data = split.by_name(), split.joined()
     models = {TWIN: twin}
     if physics is not None:
         models[FITTED_PHYSICS] = physics

@@ -13,9 +13,7 @@ from twinfold.workspace._system import System
 def examine_workspace(system: System, split: DataSplit, *, plots: bool = False) -> Examination:
     """All checks of a twin and its data; see `twinfold.check.examine`."""
     units = system.units | ({"t": system.units["time"]} if "time" in system.units else {})
-    parts = split.by_name()
-    runs = tuple(run for part in parts.values() for run in part.runs)
-    data = Dataset(runs, split.train.output_names, split.train.input_names)
+    parts, data = split.by_name(), split.joined()
     examination = examine(system.twin, data, states=system.states, units=units, plots=plots)
     return dataclasses.replace(examination, findings=(*examination.findings, *_check_held_out(data, parts)))
 

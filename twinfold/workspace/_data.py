@@ -22,6 +22,11 @@ class DataSplit:
         parts = {"train": self.train, "valid": self.valid, "test": self.test}
         return {name: data for name, data in parts.items() if data is not None}
 
+    def joined(self) -> Dataset:
+        """All runs, in the order of the parts."""
+        runs = tuple(run for data in self.by_name().values() for run in data.runs)
+        return Dataset(runs, self.train.output_names, self.train.input_names)
+
 
 def read_data(config: DataConfig, folder: Path, **changes: Any) -> Dataset:
     """The measurements that a configuration names, in files relative to `folder`."""

@@ -63,7 +63,7 @@ def _epoch(work: Work, seeds: int) -> Task:
     state = begin_stage(problem, method, params, unscored, jnp.zeros(seeds, bool))
     keys, one = jax.vmap(jax.random.key)(jnp.array(names)), jnp.array(1)
     began = time.perf_counter()
-    _, record = jax.block_until_ready(run_epochs(problem, method, state, keys, one))
+    _, record, _ = jax.block_until_ready(run_epochs(problem, method, state, keys, one))
     seconds = time.perf_counter() - began  # with one epoch in turn, which is not worth telling apart
     assert problem.batch.y.dtype == work.x0.dtype
 

@@ -140,7 +140,6 @@ def kill_cases(seed: int, scale: float) -> Iterable[Case]:
     """Kills at exact points, kills after random times, and two processes at once."""
     draw = random.Random(seed)
     quick = [partial(kill_at, *point) for each in plant.LIGHT for point in _points(each, *MOMENTS)]
-    quick.append(partial(two_at_once, plant.CLAIM, "after", "config.json"))
     whole = [partial(kill_at, *point) for point in _kill_points()]
     for scenario, count in TIMED.items():
         for index in range(count):
@@ -149,7 +148,7 @@ def kill_cases(seed: int, scale: float) -> Iterable[Case]:
             whole.append(partial(kill_after, scenario, part, scenario is plant.FIT and index % 2 == 0))
     held = ((".owner.json", "before"), ("config.json", "after"), ("fit.npz", "after"), ("model.twin", "half"))
     whole += [partial(two_at_once, plant.FIT, moment, file) for file, moment in held]
-    return select(quick, whole, scale, draw)
+    return select(quick, whole, scale, draw, always=[partial(two_at_once, plant.CLAIM, "after", "config.json")])
 
 
 def interrupt_cases(seed: int, scale: float) -> Iterable[Case]:

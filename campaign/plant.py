@@ -201,12 +201,14 @@ LIGHT = (CLAIM, NEW)  # within a second, without JAX
 EXPORTS = (C, FMU, ONNX, HLO)
 
 
-def select(quick: list[partial], whole: list[partial], scale: float, draw: random.Random) -> Iterator[Case]:
+def select(
+    quick: list[partial], whole: list[partial], scale: float, draw: random.Random, *, always: Sequence[partial] = ()
+) -> Iterator[Case]:
     """A share of the cases (calls of a function with a scenario first), of `quick` ones three at least."""
     draw.shuffle(quick)
     draw.shuffle(whole)
     chosen = quick[: max(3, scaled(len(quick), scale))] + (whole[: scaled(len(whole), scale)] if scale >= SHORT else [])
-    for case in chosen:
+    for case in (*always, *chosen):
         scenario, *rest = case.args
         words = (f"{word:.3g}" if isinstance(word, float) else str(word) for word in rest)
         yield Case(" ".join([case.func.__name__, scenario.name, *words]), case)

@@ -15,6 +15,7 @@ from . import typing as typing
 from . import workspace as workspace
 from ._core import RESULTS as RESULTS
 from ._core import Frozen as Frozen
+from ._core import enable_compilation_cache as enable_compilation_cache
 from ._core import enable_x64 as enable_x64
 from ._version import __version__ as __version__
 from .data import Dataset as Dataset

@@ -84,9 +84,10 @@ def test_factorise(size):
     jacobian = random(size, size + 2)
     space = factorise(jnp.asarray(jacobian))
     assert not space.singular
-    np.testing.assert_allclose(space.lower @ space.q, jacobian, rtol=0, atol=1e-14 * size)
+    np.testing.assert_allclose(space.factor @ space.q, jacobian, rtol=0, atol=1e-14 * size)
     np.testing.assert_allclose(space.q @ space.q.T, np.eye(size), rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(space.lower, np.tril(space.lower))
+    lower = space.factor if space.order is None else space.order @ space.factor
+    np.testing.assert_array_equal(lower, np.tril(lower))
     b, v = random(size), random(size + 2)
     inverse = np.linalg.pinv(jacobian)
     np.testing.assert_allclose(space.min_norm(jnp.asarray(b)), inverse @ b, rtol=1e-9, atol=1e-11)
@@ -123,17 +124,18 @@ def test_dependent_rows_are_dropped(size, kind):
     jacobian = random(size, size + 1)
     jacobian[2:3] = DEPENDENT[kind](jacobian)
     space = factorise(jnp.asarray(jacobian))
-    np.testing.assert_array_equal(space.kept, np.arange(size) != 2)
+    dropped = np.flatnonzero(~np.asarray(space.kept))
+    assert dropped.size == 1
     assert space.singular
     assert space.rank == size - 1
-    np.testing.assert_allclose(space.q @ space.q.T, np.diag(space.kept.astype(float)), rtol=0, atol=1e-14)
-    np.testing.assert_allclose(space.lower @ space.q, jacobian, rtol=0, atol=1e-14 * size)
+    np.testing.assert_allclose(space.q @ space.q.T, np.diag(np.arange(size) < size - 1), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(space.factor @ space.q, jacobian, rtol=0, atol=1e-14 * size)
     b, v = jacobian @ random(size + 1), random(size + 1)
     inverse = np.linalg.pinv(jacobian, rcond=1e-13)
     np.testing.assert_allclose(space.min_norm(jnp.asarray(b)), inverse @ b, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(space.tangent(jnp.asarray(v)), v - inverse @ (jacobian @ v), rtol=0, atol=1e-12)
     multiplier = np.asarray(space.multipliers(jnp.asarray(v)))
-    assert multiplier[2] == 0
+    assert multiplier[dropped[0]] == 0
     np.testing.assert_allclose(jacobian.T @ multiplier, v - space.tangent(jnp.asarray(v)), rtol=0, atol=1e-11)
 
 
@@ -197,3 +199,17 @@ def test_solving_with_a_square_matrix(size):
     assert singular
     assert np.all(np.asarray(found) == 0)
     assert np.all(np.isfinite(change))
+
+
+@pytest.mark.parametrize("size", [4, 10])
+def test_the_order_of_nearly_dependent_rows_does_not_matter(size):
+    """A row that is within 1e-9 of another is not taken in place of a better one that comes later."""
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=(size - 1, size - 1))
+    close = good[0] + 1e-9 * rng.normal(size=size - 1)
+    b_of = rng.normal(size=size - 1)
+    for rows in ([good[0], close, *good[1:]], [*good, close], [close, *good]):
+        jacobian = np.array(rows)
+        space = factorise(jnp.asarray(jacobian))
+        assert space.rank == size - 1
+        np.testing.assert_allclose(space.min_norm(jnp.asarray(jacobian @ b_of)), b_of, rtol=0, atol=1e-12)

@@ -247,6 +247,22 @@ def test_a_checkpoint_of_another_fit_is_refused_and_kept(tmp_path):
         tw.fit(spring(), data, method=tw.Adam(2), checkpoint=path, progress=False)
 
 
+def test_the_history_does_not_depend_on_the_speed_of_the_machine(monkeypatch):
+    """A fit that converges ends with that step, however many steps one call of the compiled program may take."""
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, np.exp(-0.7 * ts)[None, :, None])
+    twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0, positive=True)})
+
+    def run():
+        return tw.fit(twin, data, method=tw.LevenbergMarquardt(40), progress=False).history["loss"]
+
+    fast = run()
+    monkeypatch.setattr(fit_module, "CHUNK", 1)
+    slow = run()
+    assert len(slow) < 30
+    np.testing.assert_array_equal(fast, slow)
+
+
 def test_ctrl_c_returns_the_best_so_far(monkeypatch):
     data = tw.Dataset.from_arrays(TIMES, oscillations(3)[1])
     honest, calls = fit_module.run_epochs, []

@@ -1,6 +1,7 @@
 """What all rooms share: results, constants, and operations on trees of arrays."""
 
 from twinfold._core._arguments import call_by_name, named_arguments, select_arguments
+from twinfold._core._compilation_cache import enable_compilation_cache
 from twinfold._core._finite import finite_jvp
 from twinfold._core._frozen import Frozen
 from twinfold._core._precision import enable_x64
@@ -13,6 +14,7 @@ __all__ = [
     "Frozen",
     "call_by_name",
     "check_times",
+    "enable_compilation_cache",
     "enable_x64",
     "finite_jvp",
     "first_failure",

@@ -63,6 +63,11 @@ class RESULTS(eqx.Enumeration):
         "have no solution at the states that the model has reached, or none near the last one: try a smaller step "
         "(`substeps=`), another `guess=` or more `max_steps=` in `Implicit`, or an h that is defined for all z."
     )
+    inaccurate = (
+        "A step of the integrator is too long: by its own estimate the error exceeds `max_error` of the size of a "
+        "state. Something changes faster than the samples tell (a substrate that runs out, say), and the state may be "
+        "wrong from there on, even where it satisfies its constraint: take more `substeps=` or closer samples."
+    )
 
 
 def first_failure(results: RESULTS) -> RESULTS:

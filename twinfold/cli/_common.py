@@ -74,10 +74,11 @@ def open_in_x64(folder: Path, overrides: list[str] | None, run_folder: Path | No
     """Open the workspace of a command in double precision; `run_folder` is relative to the current folder."""
     import tomlkit
 
-    from twinfold._core import enable_x64
+    from twinfold._core import enable_compilation_cache, enable_x64
     from twinfold.workspace import open_workspace
 
     enable_x64()
+    enable_compilation_cache()
     changes = list(overrides or [])
     if run_folder is not None:
         changes.append(f"run.folder={tomlkit.string(str(run_folder.resolve())).as_string()}")

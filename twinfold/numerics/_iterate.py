@@ -23,10 +23,10 @@ def iterate(
 ) -> Carry:
     """The last carry.
 
-    `usual`: the number of steps that most lanes of a batch need. They run in a loop of known length, since on an
-    accelerator evaluating the condition costs more than a step.
+    `usual`: the number of steps that most lanes of a batch need. On an accelerator, where evaluating the condition
+    costs more than a step, they run in a loop of known length.
     """
-    if usual:
+    if usual and jax.default_backend() != "cpu":
         carry = jax.lax.fori_loop(0, usual, lambda _, carry: tree_where(unfinished(carry), step(carry), carry), carry)
     return jax.lax.while_loop(unfinished, step, carry)
 

@@ -1,8 +1,9 @@
 """Fit a twin to data (the paper's step 6): stages in sequence, seeds in parallel, resumable at any time."""
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +22,9 @@ from twinfold.train._display import progress_bar
 from twinfold.train._estimate import Estimate
 from twinfold.train._loss import Loss
 from twinfold.train._method import AbstractMethod
-from twinfold.train._prepare import Trainable, prepare
+from twinfold.train._prepare import Project, Trainable, prepare
 from twinfold.train._problem import TrainingProblem
-from twinfold.train._seeds import CHUNK, Seed, begin_stage, run_epochs
+from twinfold.train._seeds import CHUNK, Seed, begin_stage, run_epochs, scores
 
 SAVE_EVERY = 5.0  # seconds between two checkpoints
 HISTORY = ("stage", "loss", "score", "rate", "failed_runs")
@@ -93,6 +94,7 @@ def fit(
     shooting: bool | None = None,
     trainable: Trainable = "all",
     remat: bool = False,
+    project: Project = "late",
     checkpoint: str | Path | None = None,
     progress: bool | Callable[[float, str], None] = True,
     label: str = "",
@@ -112,6 +114,8 @@ def fit(
       estimate every `Unknown` and keep the rest as it is (learned parts without weights are drawn).
     - `remat`: for long runs; the gradient keeps few of the states and computes the others again, so that its memory
       grows as the square root of the run, for one more pass forward.
+    - `project`: when the projection of the twin takes part: `"late"`, only in the last stage, which is faster and
+      mostly more accurate (a stage that fails without it is repeated with it); or `"always"`.
     - `checkpoint`: a file; a killed fit resumes from it when called again.
     - `progress`, `label`: the progress bar and its name; or a function of the fraction done and a line of text.
 
@@ -142,6 +146,7 @@ def fit(
         trainable=trainable,
         methods=methods,
         remat=remat,
+        project=project,
     )
     keys = jax.vmap(jax.random.key)(jnp.array(names))
     identity = {
@@ -150,6 +155,7 @@ def fit(
         "seeds": list(names),
         "method": [tree_structure_text(method) for method in methods],
         "loss": tree_structure_text(problems[0].terms),
+        "project": project,
         "twin": tree_structure_text(twin),
         "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),
         "start": checkpoints.array_fingerprint((params, problems[0].frozen)),
@@ -183,6 +189,7 @@ def _methods(method: AbstractMethod | Sequence[AbstractMethod] | None) -> tuple[
 class _Progress(NamedTuple):
     """How far a fit is: its stage, the state of the seeds, the number of records, and the computing time.
 
+    `projected`: whether the projection takes part from now on, though it was planned for later.
     It is replaced as a whole, since Ctrl-C may come between any two statements.
     """
 
@@ -190,6 +197,7 @@ class _Progress(NamedTuple):
     state: Seed
     records: int = 0
     seconds: float = 0.0
+    projected: bool = False
 
 
 class _Run:
@@ -225,24 +233,27 @@ class _Run:
         epochs, saved = 1, time.perf_counter()
         try:
             while True:
-                stage, state, records, seconds = self.progress
+                stage, state, records, seconds, _ = self.progress
                 method, done = self.methods[stage], int(np.asarray(state.epoch).max())
                 before = sum(each.epochs for each in self.methods[:stage])
                 epochs = min(epochs, CHUNK, method.epochs - done)
                 if epochs <= 0 or bool(np.all(state.finished | state.failed)):
                     self._report(report, before + method.epochs)
+                    if self._repeat_projected():
+                        epochs = 1
+                        continue
                     if stage + 1 == len(self.methods):
                         break
                     self._next_stage()
                     epochs = 1
                     continue
                 began = time.perf_counter()
-                problem, count = self.problems[stage], jnp.array(epochs)
-                state, record = jax.block_until_ready(run_epochs(problem, method, state, self.keys, count))
+                problem, count = self._problem(stage), jnp.array(epochs)
+                state, record, taken = jax.block_until_ready(run_epochs(problem, method, state, self.keys, count))
                 took = time.perf_counter() - began
-                rows = {name: np.asarray(getattr(record, name))[:epochs] for name in HISTORY[1:]}
+                rows = {name: np.asarray(getattr(record, name))[: int(taken)] for name in HISTORY[1:]}
                 self.records.append({"stage": np.full(rows["loss"].shape, stage)} | rows)
-                self.progress = _Progress(stage, state, records + 1, seconds + took)
+                self.progress = self.progress._replace(state=state, records=records + 1, seconds=seconds + took)
                 self._report(report, before + done + epochs)
                 if self.path is not None and time.perf_counter() - saved > SAVE_EVERY:
                     self._save()
@@ -253,10 +264,39 @@ class _Run:
             self.interrupted = True
         self._save()
 
+    def _problem(self, stage: int) -> TrainingProblem:
+        problem = self.problems[stage]
+        return replace(problem, projected=problem.projected or self.progress.projected)
+
     def _next_stage(self) -> None:
         stage, seeds = self.progress.stage + 1, self.progress.state
-        state = begin_stage(self.problems[stage], self.methods[stage], seeds.best, seeds.best_score, seeds.failed)
+        problem, best_score = self._problem(stage), seeds.best_score
+        if problem.projected and not self._problem(stage - 1).projected:  # scores of another model
+            best_score = scores(problem, seeds.best)
+        state = begin_stage(problem, self.methods[stage], seeds.best, best_score, seeds.failed)
         self.progress = self.progress._replace(stage=stage, state=state)
+
+    def _repeat_projected(self) -> bool:
+        """Whether seeds failed in this stage for lack of projection: they repeat it, and all later ones, with it."""
+        stage, seeds = self.progress.stage, self.progress.state
+        if self._problem(stage).projected or not self.records:
+            return False
+        again = np.asarray(seeds.failed) | (self.records[-1]["failed_runs"][-1] > 0)
+        if not again.any():
+            return False
+        warnings.warn(
+            f"{again.sum()} of {len(again)} seeds failed without projection in stage {stage + 1} "
+            f'({self.methods[stage].name}); they repeat it with projection. project="always" projects from the start.',
+            stacklevel=4,
+        )
+        self.progress = self.progress._replace(projected=True)
+        problem = self._problem(stage)
+        state = begin_stage(
+            problem, self.methods[stage], seeds.best, scores(problem, seeds.best), jnp.zeros_like(seeds.failed)
+        )
+        state = eqx.tree_at(lambda seeds: seeds.finished, state, jnp.asarray(~again))
+        self.progress = self.progress._replace(state=state)
+        return True
 
     def _report(self, report: Callable[..., None], done: int) -> None:
         if self.records:
@@ -265,7 +305,7 @@ class _Run:
 
     def _save(self) -> None:
         if self.path is not None:
-            progress = {"stage": self.progress.stage, "seconds": self.progress.seconds}
+            progress = {name: getattr(self.progress, name) for name in ("stage", "seconds", "projected")}
             trees = {"state": self.progress.state, "history": self.history}
             checkpoints.save(self.path, self.identity, progress, trees)
 
@@ -274,9 +314,10 @@ class _Run:
         if self.path is None or not self.path.exists():
             return
         stored = checkpoints.Checkpoint(self.path, self.identity)
-        while self.progress.stage < stored.progress["stage"]:
-            self._next_stage()
-        state = stored.tree("state", self.progress.state)
+        stage, projected = stored.progress["stage"], stored.progress["projected"]
+        now = self.progress.state
+        like = begin_stage(self.problems[stage], self.methods[stage], now.params, now.best_score, now.failed)
+        state = stored.tree("state", like)
         history = {name: np.asarray(values) for name, values in stored.tree("history", self.history).items()}
         self.records = [history] if len(history["loss"]) else []
-        self.progress = _Progress(self.progress.stage, state, len(self.records), stored.progress["seconds"])
+        self.progress = _Progress(stage, state, len(self.records), stored.progress["seconds"], projected)

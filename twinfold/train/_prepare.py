@@ -13,6 +13,7 @@ from twinfold.data._rows import batch_with_run_indices, check_batch
 from twinfold.model import Twin
 from twinfold.model._learned.base import learned_parts
 from twinfold.model._learned.base import trainable as trainable_leaves
+from twinfold.numerics import NoProjection
 from twinfold.numerics._stability import stability_problem
 from twinfold.train._estimate import Estimate, shooting_states
 from twinfold.train._gradient import Adam, Gradient
@@ -23,6 +24,7 @@ from twinfold.train._problem import TrainingProblem
 from twinfold.typing import State
 
 Trainable = Literal["all", "per_run", "parameters"]
+Project = Literal["late", "always"]
 SHORT = 11  # samples in the windows of the first stages
 
 
@@ -38,6 +40,7 @@ def prepare(
     trainable: Trainable = "all",
     methods: tuple[AbstractMethod, ...] | None = None,
     remat: bool = False,
+    project: Project = "late",
 ) -> tuple[tuple[AbstractMethod, ...], tuple[TrainingProblem, ...], PyTree]:
     """The stages, the problem that each solves, and the first parameters of all seeds; arguments as for `fit`.
 
@@ -86,7 +89,11 @@ def prepare(
     rate = statistics.rate_std if loss.scale == "std" else None
     units = jnp.ones(states, batch.y.dtype) if rate is None else rate
     batches = (batch if method.window is None else data.windows(method.window) for method in methods)
-    problems = tuple(TrainingProblem(loss, sigma, units, each, held, parts[0][1], remat) for each in batches)
+    first = _first_projected(twin, methods, project)
+    problems = tuple(
+        TrainingProblem(loss, sigma, units, each, held, parts[0][1], remat, projected=stage >= first)
+        for stage, each in enumerate(batches)
+    )
     return methods, problems, params
 
 
@@ -105,6 +112,17 @@ def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
     if samples is None or samples < 2 * SHORT:
         return Adam(500, learning_rate=1e-2), LevenbergMarquardt(60)
     return Adam(200, learning_rate=1e-2, window=SHORT), LevenbergMarquardt(30, window=SHORT), LevenbergMarquardt(40)
+
+
+def _first_projected(twin: Twin, methods: tuple[AbstractMethod, ...], project: Project) -> int:
+    """The index of the first stage in which the twin's projection takes part.
+
+    A random network takes the state far from the manifold, where a projection costs much and teaches little: what it
+    corrects is not seen by the loss. Only the last stage needs it, which adapts the network to it.
+    """
+    if project not in ("late", "always"):
+        raise ValueError(f'project={project!r}: give "late" or "always".')
+    return 0 if project == "always" or isinstance(twin.projection, NoProjection) else len(methods) - 1
 
 
 def _drawn(twin: Twin) -> bool:

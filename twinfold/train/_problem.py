@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from twinfold.data import Batch
 from twinfold.model import Twin
 from twinfold.model._learned.base import learned_parts, trainable
+from twinfold.numerics import NoProjection
 from twinfold.train._estimate import Estimate
 from twinfold.train._loss import Loss
 from twinfold.train._window import WindowStart, predict_window
@@ -20,7 +21,8 @@ from twinfold.typing import ConstraintVector, Parameters, Scalar, State
 class TrainingProblem(eqx.Module):
     """What all seeds share: the terms of the loss, the data, and all of the estimate that is not trained.
 
-    `sigma` are the units of the outputs, `rate` those of dx/dt; for `remat` see `rollout`.
+    `sigma` are the units of the outputs, `rate` those of dx/dt; for `remat` see `rollout`. `projected`: whether the
+    twin's own projection follows every step, or none does.
 
     **Example:**
 
@@ -40,6 +42,7 @@ class TrainingProblem(eqx.Module):
     valid: Batch | None
     frozen: Estimate
     remat: bool = eqx.field(static=True, default=False)
+    projected: bool = eqx.field(static=True, default=True)
 
     @property
     def windows(self) -> Int[Array, " B"]:
@@ -48,7 +51,10 @@ class TrainingProblem(eqx.Module):
 
     def estimate(self, params: PyTree) -> Estimate:
         """The estimate with these trained arrays."""
-        return eqx.combine(params, self.frozen)
+        estimate = eqx.combine(params, self.frozen)
+        if self.projected:
+            return estimate
+        return eqx.tree_at(lambda estimate: estimate.twin.cell.projection, estimate, NoProjection())
 
     def loss(self, params: PyTree, batch: Batch, windows: Array) -> tuple[Float[Array, ""], dict]:
         """The loss on a batch of training windows, and the number of failed trajectories."""

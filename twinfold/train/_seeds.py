@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from twinfold._core import tree_where
+from twinfold.numerics._iterate import iterate
 from twinfold.train._method import AbstractMethod
 from twinfold.train._problem import TrainingProblem
 
@@ -57,10 +58,22 @@ def begin_stage(
 
 
 @eqx.filter_jit
+def scores(problem: TrainingProblem, params: PyTree) -> Float[Array, " S"]:
+    """The score of each seed; infinite where it is not a number."""
+    score = jax.vmap(problem.score)(params)
+    return jnp.where(jnp.isfinite(score), score, jnp.inf)
+
+
+@eqx.filter_jit
 def run_epochs(
     problem: TrainingProblem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"], epochs: Int[Array, ""]
-) -> tuple[Seed, Record]:
-    """Advance all seeds by `epochs` (a traced number, so that any chunk runs the same compiled program)."""
+) -> tuple[Seed, Record, Int[Array, ""]]:
+    """Advance all seeds by `epochs` (a traced number, so that any chunk runs the same compiled program).
+
+    It ends with the last seed: how many epochs there were does not depend on the size of the chunks.
+
+    **Returns:** the seeds, the records of up to `CHUNK` epochs, and their number.
+    """
 
     def one_epoch(seed: Seed, key: PRNGKeyArray) -> tuple[Seed, Record]:
         order = jax.random.fold_in(key, seed.epoch)
@@ -92,9 +105,13 @@ def run_epochs(
     shape = jax.eval_shape(lambda: advance(seeds, keys)[1])
     history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
 
-    def body(index: Int[Array, ""], carry: tuple) -> tuple:
-        seeds, history = carry
-        seeds, record = advance(seeds, keys)
-        return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record)
+    def unfinished(carry: tuple) -> Bool[Array, ""]:
+        seeds, _, index = carry
+        return (index < epochs) & ~jnp.all(seeds.finished | seeds.failed)
 
-    return jax.lax.fori_loop(0, epochs, body, (seeds, history))
+    def epoch(carry: tuple) -> tuple:
+        seeds, history, index = carry
+        seeds, record = advance(seeds, keys)
+        return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record), index + 1
+
+    return iterate((seeds, history, jnp.zeros_like(epochs)), epoch, unfinished)

@@ -114,7 +114,9 @@ def predict_window(
             twin = estimate(v).twin
             p = twin.parameters(row.run)
             state, report = advance(twin.cell, t, dt, CellState(x, z, alive), w0, w1, p, level)
-            return state.x, (state.z, state.alive, report.result == RESULTS.successful)
+            # A step that is merely too long has a gradient like any other.
+            usable = (report.result == RESULTS.successful) | (report.result == RESULTS.inaccurate)
+            return state.x, (state.z, state.alive, usable)
 
         x, (z, alive, successful) = evaluate(advanced, x, level)
         if x.slope is not None:

@@ -98,6 +98,7 @@ class FitConfig(Settings):
     shooting: bool | None = None
     trainable: Literal["all", "per_run", "parameters"] = "all"
     remat: bool = False
+    project: Literal["late", "always"] = "late"
 
     @model_validator(mode="after")
     def _check(self) -> "FitConfig":

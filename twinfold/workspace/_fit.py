@@ -197,6 +197,7 @@ def _shared_options(workspace: Workspace, split: DataSplit) -> dict[str, Any]:
         "loss": workspace.config.loss.build(),
         "window": settings.window,
         "shooting": settings.shooting,
+        "project": settings.project,
     }
 
 

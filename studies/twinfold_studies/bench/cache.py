@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from twinfold import __version__
 from twinfold.io import write_text
+from twinfold_studies.bench.fingerprint import code_fingerprint
 from twinfold_studies.bench.store import Store
 
 OUT_OF_TIME = "out of time; the same command with --resume continues"
@@ -31,7 +31,9 @@ def cached(store: Store, name: str, settings: Any, compute: Callable[[], Any]) -
 
     **Raises:** `Skipped` if the computation fails or would start after the time limit; see `record_skips`.
     """
-    key = hashlib.sha256(json.dumps([settings, __version__], sort_keys=True, default=str).encode()).hexdigest()[:8]
+    key = hashlib.sha256(json.dumps([settings, code_fingerprint()], sort_keys=True, default=str).encode()).hexdigest()[
+        :8
+    ]
     path = store.folder / "analysis" / f"{name}-{key}.json"
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))

@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from twinfold import __version__
 from twinfold.data import Dataset
 from twinfold.metrics import MAX_DTW_SAMPLES, Evaluation, dtw, evaluate, predict, with_true_field
 from twinfold.model import Twin
 from twinfold.systems import System
 from twinfold.train import Fit, TrainingProblem, fit, prepare
 from twinfold_studies.bench.contenders import Contender, Design, contender
+from twinfold_studies.bench.fingerprint import code_fingerprint
 from twinfold_studies.bench.problems import HORIZONS, SAME, Data, Sizes, full_sizes, make_data, problem, quick_sizes
 from twinfold_studies.bench.protocols import PARAMETERS, describe_stages, protocol
 from twinfold_studies.systems.misspecified import misspecified
@@ -56,13 +56,13 @@ class Job:
 
     @property
     def key(self) -> str:
-        """A file name: readable, and unique to this job, the stages of its protocol and the version of the library."""
+        """A file name: readable, and unique to this job, the stages of its protocol and the code."""
         stages = describe_stages(protocol(self.protocol, quick=self.quick)) if self.trained else ""
         weights = (self.contender.soft, self.contender.collocation)
         plain = self.trained and not self.variant and self.soft is None
         model = SAME.get((self.system_name, self.model), self.model) if plain else self.model
         settings = json.dumps(
-            [self.settings | {"model": model}, PARAMETERS, stages, weights, __version__], sort_keys=True
+            [self.settings | {"model": model}, PARAMETERS, stages, weights, code_fingerprint()], sort_keys=True
         )
         return f"{self.system_name}-{model}-{self.protocol}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
 

@@ -45,14 +45,16 @@ PAPER = (Adam(500, learning_rate=1e-3, batch_size=BATCH, plateau=(0.5, 25)),)
 PROTOCOLS = {
     # Adam 1e-3, learning rate reduced on plateaus, 500 epochs, raw data.
     "paper": Protocol(stages=PAPER, pinn_stages=PAPER, scaled=False),
-    # Short windows first, then second-order optimisation; all data scaled.
+    # Short windows first, then second-order optimisation; all data scaled. Projected models are projected in the last
+    # stage only (`fit(project="late")`); all others take the same steps without.
     "best": Protocol(
         stages=(
             Adam(200, learning_rate=1e-2, window=WINDOW),
             LevenbergMarquardt(40, window=WINDOW),
-            LevenbergMarquardt(100),
+            LevenbergMarquardt(200),
+            LevenbergMarquardt(200),
         ),
-        pinn_stages=(Adam(1000, learning_rate=1e-2), LevenbergMarquardt(100)),
+        pinn_stages=(Adam(1000, learning_rate=1e-2), LevenbergMarquardt(400)),
         scaled=True,
     ),
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from twinfold import enable_x64
+from twinfold import enable_compilation_cache, enable_x64
 from twinfold_studies.bench.job import Job, measure_dtw, measure_errors, restored_fit, train
 from twinfold_studies.bench.store import Store
 
@@ -50,6 +50,7 @@ def _has_dtw() -> bool:
 def complete(request: Request, folder: Path, progress: Any = False) -> None:
     """Compute the missing parts of a result. **Raises:** `KeyboardInterrupt` if the fit is interrupted."""
     enable_x64()
+    enable_compilation_cache()
     job, store = request.job, Store(folder)
     data = job.data(folder)
     seeds = tuple(range(request.seeds)) if job.trained else (0,)

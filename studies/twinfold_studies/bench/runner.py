@@ -9,6 +9,7 @@ from typing import Any
 from twinfold.io import RunFolder, write_json_lines
 from twinfold_studies.bench.cache import OUT_OF_TIME, record_skips
 from twinfold_studies.bench.experiment import Experiment, Findings, Options
+from twinfold_studies.bench.fingerprint import code_fingerprint
 from twinfold_studies.bench.protocols import PARAMETERS, PROTOCOLS, QUICK, describe_stages
 from twinfold_studies.bench.queue import QueueReport, Request, run_queue
 from twinfold_studies.bench.report import write_report
@@ -22,7 +23,7 @@ def run_settings(options: Options) -> dict[str, Any]:
     stages = {name: describe_stages(each) for name, each in chosen.items() if name in (options.protocols or chosen)}
     # The place of the measurements does not matter.
     settings = {name: value for name, value in dataclasses.asdict(options).items() if name != "data"}
-    return settings | {"parameters": PARAMETERS, "stages": stages}
+    return settings | {"parameters": PARAMETERS, "stages": stages, "code": code_fingerprint()}
 
 
 def run_experiment(

@@ -16,6 +16,7 @@ import numpy as np
 from twinfold.io import atomic_write, versions
 from twinfold.metrics import Evaluation
 from twinfold.train import Fit
+from twinfold_studies.bench.fingerprint import code_fingerprint
 from twinfold_studies.bench.job import Job
 from twinfold_studies.bench.problems import HORIZONS
 
@@ -62,7 +63,7 @@ class Store:
 
     def save(self, job: Job, part: str, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
         """Write one part of a result, atomically."""
-        header = json.dumps({"job": job.settings, "versions": versions(), **facts})
+        header = json.dumps({"job": job.settings, "versions": versions(), "code": code_fingerprint(), **facts})
         with atomic_write(self.path(job, part)) as file:
             np.savez_compressed(file, header=np.array(header), **arrays)
 

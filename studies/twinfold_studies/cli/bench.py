@@ -55,13 +55,14 @@ def demo(
     """
     from rich.console import Console
 
-    from twinfold import enable_x64
+    from twinfold import enable_compilation_cache, enable_x64
     from twinfold.io import ConfigurationMismatch
     from twinfold_studies.bench.demo import Settings, run_demo
     from twinfold_studies.bench.demo_display import show
     from twinfold_studies.bench.demo_report import write_report
 
     enable_x64()
+    enable_compilation_cache()
     console = Console(highlight=False)
     default_seeds, epochs = (1, (0, 20, 10)) if quick else (3, None)
     settings = Settings(system=system, seeds=seeds or default_seeds, epochs=epochs)
@@ -137,7 +138,7 @@ def bench(
     """
     from rich.console import Console
 
-    from twinfold import enable_x64
+    from twinfold import enable_compilation_cache, enable_x64
     from twinfold.io import ConfigurationMismatch
     from twinfold_studies.bench.experiment import Options
     from twinfold_studies.bench.problems import problem
@@ -160,6 +161,7 @@ def bench(
         data=measured,
     )
     enable_x64()
+    enable_compilation_cache()
     stopped = False
     for each in chosen:
         try:

@@ -7,9 +7,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from twinfold._core import RESULTS
-from twinfold.typing import Parameters, Scalar, Signal, State
+from twinfold.typing import Flag, Parameters, Scalar, Signal, State
 
 
 class IntegratorResult(eqx.Module):
@@ -47,6 +48,23 @@ class AbstractIntegrator(eqx.Module):
         self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters
     ) -> IntegratorResult:
         """The state at t + dt. `field(t, x, w, p)` is the vector field, `w(t)` the input within the step."""
+
+
+MAX_ERROR = 0.1  # of a step, relative to the size of each state: beyond it a step is wrong, not merely inaccurate
+
+
+def integrator_result(x: State, solved: Flag, error: Float[Array, ""], max_error: float | None) -> IntegratorResult:
+    """The outcome of an implicit step: its equations may not be solved, or its `error` exceed what is allowed."""
+    result = RESULTS.where(solved, RESULTS.successful, RESULTS.solver)
+    if max_error is not None:
+        result = RESULTS.where(solved & ~(error <= max_error), RESULTS.inaccurate, result)
+    return IntegratorResult(x, result)
+
+
+def check_max_error(max_error: float | None) -> None:
+    """A `ValueError` unless the error can be compared with it."""
+    if max_error is not None and not max_error > 0:
+        raise ValueError(f"max_error={max_error}: give a positive part of the size of a state, or None for no check.")
 
 
 def check_substeps(substeps: int) -> None:

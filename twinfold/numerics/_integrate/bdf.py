@@ -16,10 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twinfold._core import RESULTS
-from twinfold.numerics._integrate.base import AbstractIntegrator, IntegratorResult
-from twinfold.numerics._integrate.radau import radau_step
-from twinfold.numerics._integrate.stages import solve_stages
+from twinfold.numerics._integrate.base import (
+    MAX_ERROR,
+    AbstractIntegrator,
+    IntegratorResult,
+    check_max_error,
+    integrator_result,
+)
+from twinfold.numerics._integrate.radau import radau_increments
+from twinfold.numerics._integrate.stages import solve_stages, step_error
 from twinfold.typing import Flag, Parameters, Scalar, Signal, State
 
 # (a_1, ..., a_q) and b.
@@ -36,7 +41,8 @@ class BDF(AbstractIntegrator):
     """The formula of order 1 to 5 on `substeps` equal parts of each sample interval (at least `order` of them).
 
     `BDF(order=1)` is implicit Euler. A substep whose Newton iteration fails leaves the state where it was, flagged as
-    `RESULTS.solver`.
+    `RESULTS.solver`; one that differs from the trapezoidal rule by more than `max_error` of the size of a state is
+    flagged as `RESULTS.inaccurate`.
 
     **Example:**
 
@@ -48,8 +54,10 @@ class BDF(AbstractIntegrator):
 
     order: int = eqx.field(static=True, default=2)
     substeps: int = eqx.field(static=True, default=4)
+    max_error: float | None = eqx.field(static=True, default=MAX_ERROR, kw_only=True)
 
     def __check_init__(self):
+        check_max_error(self.max_error)
         if self.order not in FORMULAS:
             raise ValueError(f"BDF(order={self.order}): give an order from 1 to 5; higher ones are not stable.")
         if self.substeps < self.order:
@@ -66,12 +74,15 @@ class BDF(AbstractIntegrator):
         started, solved = self._start(field, t, h, x, w, p)
 
         def one(carry: tuple, end: Scalar) -> tuple[tuple, None]:
-            past, solved = carry
-            past, well = self._advance(field, end, h, past, w, p)
-            return (past, solved & well), None
+            past, solved, error = carry
+            new, well = self._advance(field, end, h, past, w, p)
+            if self.max_error is not None:
+                error = jnp.maximum(error, _error(field, end, h, past[0], new[0], w, p))
+            return (new, solved & well, error), None
 
-        (past, solved), _ = jax.lax.scan(one, (started, solved), ends[self.order - 1 :])
-        return IntegratorResult(past[0], RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
+        start = (started, solved, jnp.zeros((), x.dtype))
+        (past, solved, error), _ = jax.lax.scan(one, start, ends[self.order - 1 :])
+        return integrator_result(past[0], solved, error, self.max_error)
 
     def _start(
         self, field: Callable[..., State], t: Scalar, h: Scalar, x: State, w: Signal, p: Parameters
@@ -80,8 +91,8 @@ class BDF(AbstractIntegrator):
 
         def one(carry: tuple, start: Scalar) -> tuple[tuple, State]:
             x, solved = carry
-            x, well = radau_step(field, start, h, x, w, p)
-            return (x, solved & well), x
+            z, well = radau_increments(field, start, h, x, w, p)
+            return (x + z[-1], solved & well), x + z[-1]
 
         starts = t + h * jnp.arange(self.order - 1)
         (_, solved), xs = jax.lax.scan(one, (x, jnp.array(True)), starts)
@@ -102,3 +113,15 @@ class BDF(AbstractIntegrator):
         ts, scale = jnp.asarray(end)[None], (h * jnp.full((1, 1), rate, past.dtype)).astype(past.dtype)
         z, solved = solve_stages(field, ts, scale, offset[None], past[0], w, p)
         return jnp.concatenate([past[:1] + z, past[:-1]]), solved
+
+
+def _error(
+    field: Callable[..., State], end: Scalar, h: Scalar, x: State, x1: State, w: Signal, p: Parameters
+) -> Float[Array, ""]:
+    """The relative error of a substep from x to x1: the difference from the trapezoidal rule.
+
+    More than the error of a formula of order 3 or higher.
+    """
+    start = end - h
+    difference = x + 0.5 * h * (field(start, x, w(start), p) + field(end, x1, w(end), p)) - x1
+    return step_error(field, start, h, x, x1, difference, 0.5, w, p)

@@ -7,15 +7,27 @@ import diffrax
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from twinfold._core import RESULTS
-from twinfold.numerics._integrate.base import AbstractIntegrator, IntegratorResult, check_substeps, repeat_steps
+from twinfold.numerics._integrate.base import (
+    MAX_ERROR,
+    AbstractIntegrator,
+    IntegratorResult,
+    check_max_error,
+    check_substeps,
+    integrator_result,
+    repeat_steps,
+)
 from twinfold.numerics._integrate.dirk import DiagonalTableau, diagonal_step
+from twinfold.numerics._integrate.stages import step_error
 from twinfold.typing import Flag, Parameters, Scalar, Signal, State
 
 
 class DiffraxStep(AbstractIntegrator):
     """One (or `substeps`) steps of a Diffrax ODE solver between two samples, without error control.
+
+    A step of an implicit solver whose own estimate of its error exceeds `max_error` of the size of a state is flagged
+    as `RESULTS.inaccurate`.
 
     The solver is initialised in each step, so that a stage shared with the previous step is evaluated at the
     projected state. The stages of an implicit solver are solved by the damped Newton iteration that `Radau` uses:
@@ -35,9 +47,11 @@ class DiffraxStep(AbstractIntegrator):
 
     solver: diffrax.AbstractSolver
     substeps: int = eqx.field(static=True, default=1)
+    max_error: float | None = eqx.field(static=True, default=MAX_ERROR, kw_only=True)
 
     def __check_init__(self):
         check_substeps(self.substeps)
+        check_max_error(self.max_error)
         if not isinstance(self.solver, diffrax.AbstractSolver):
             raise ValueError(f"DiffraxStep(solver={self.solver!r}): give a Diffrax solver, for example Tsit5().")
         if self.solver.term_structure is not diffrax.AbstractTerm and not _has_implicit_term(self.solver):
@@ -51,21 +65,22 @@ class DiffraxStep(AbstractIntegrator):
     ) -> IntegratorResult:
         h, tableau = dt / self.substeps, _own_stages(self.solver)
 
-        def one(t: Scalar, carry: tuple[State, Flag]) -> tuple[State, Flag]:
-            x, solved = carry
+        def one(t: Scalar, carry: tuple[State, Flag, Array]) -> tuple[State, Flag, Array]:
+            x, solved, error = carry
             if tableau is None:
-                x, well = _by_diffrax(self.solver, field, t, h, x, w, p)
+                x, well, new = _by_diffrax(self.solver, field, t, h, x, w, p)
             else:
-                x, well = diagonal_step(tableau, field, t, h, x, w, p)
-            return x, solved & well
+                x, well, new = diagonal_step(tableau, field, t, h, x, w, p)
+            return x, solved & well, jnp.maximum(error, new)
 
-        x1, solved = repeat_steps(one, (x, jnp.array(True)), t, dt, self.substeps)
-        return IntegratorResult(x1, RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
+        start = (x, jnp.array(True), jnp.zeros((), x.dtype))
+        x1, solved, error = repeat_steps(one, start, t, dt, self.substeps)
+        return integrator_result(x1, solved, error, self.max_error)
 
 
 def _by_diffrax(
     solver: Any, field: Callable[..., State], t: Scalar, h: Scalar, x: State, w: Signal, p: Parameters
-) -> tuple[State, Flag]:
+) -> tuple[State, Flag, Float[Array, ""]]:
     term = diffrax.ODETerm(lambda t, x, p: field(t, x, w(t), p))
     if _has_implicit_term(solver):
         term = diffrax.MultiTerm(diffrax.ODETerm(lambda t, x, p: jnp.zeros_like(x)), term)
@@ -73,8 +88,12 @@ def _by_diffrax(
         # What `diffeqsolve` would have filled in, but with both derivatives.
         solver = eqx.tree_at(lambda solver: solver.scan_kind, solver, "bounded", is_leaf=lambda node: node is None)
     state = solver.init(term, t, t + h, x, p)
-    x1, _, _, _, outcome = solver.step(term, t, t + h, x, p, state, made_jump=False)
-    return x1, outcome == diffrax.RESULTS.successful
+    x1, error, _, _, outcome = solver.step(term, t, t + h, x, p, state, made_jump=False)
+    # An explicit solver that leaves the region of stability diverges for all to see.
+    wrong = jnp.zeros((), x.dtype)
+    if isinstance(solver, diffrax.AbstractImplicitSolver) and error is not None:
+        wrong = step_error(field, t, h, x, x1, error, 0.5, w, p)
+    return x1, outcome == diffrax.RESULTS.successful, wrong
 
 
 def _has_implicit_term(solver: diffrax.AbstractSolver) -> bool:
@@ -91,7 +110,8 @@ def _own_stages(solver: diffrax.AbstractSolver) -> DiagonalTableau | None:
     if finder is None or isinstance(getattr(finder, "rtol", 0.0), float):
         return None
     if isinstance(solver, diffrax.ImplicitEuler):
-        return DiagonalTableau(np.ones((1, 1)), np.ones(1), np.ones(1))
+        # Beside it the trapezoidal rule, with an explicit stage for the rate at the start.
+        return DiagonalTableau(np.diag([0.0, 1.0]), np.array([0.0, 1.0]), np.array([0.0, 1.0]), np.array([-0.5, 0.5]))
     tableau: Any = getattr(solver, "tableau", None)
     if isinstance(tableau, diffrax.MultiButcherTableau):
         tableau = tableau.tableaus[1]
@@ -103,4 +123,5 @@ def _own_stages(solver: diffrax.AbstractSolver) -> DiagonalTableau | None:
     a = np.diag(np.asarray(tableau.a_diagonal, float))
     for i, row in enumerate(tableau.a_lower):
         a[i + 1, : i + 1] = row
-    return DiagonalTableau(a, np.asarray(tableau.b_sol, float), np.concatenate([[tableau.c1], tableau.c]))
+    b, embedded = np.asarray(tableau.b_sol, float), np.asarray(tableau.b_error, float)
+    return DiagonalTableau(a, b, np.concatenate([[tableau.c1], tableau.c]), embedded)

@@ -11,23 +11,25 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from twinfold.numerics._integrate.stages import solve_stages
+from twinfold.numerics._integrate.stages import solve_stages, step_error
 from twinfold.typing import Flag, Parameters, Scalar, Signal, State
 
 
 class DiagonalTableau(eqx.Module):
-    """a, lower triangular with its diagonal (zero where a stage is explicit), b and c."""
+    """a, lower triangular with its diagonal (zero where a stage is explicit), b and c; b minus the embedded b."""
 
     a: np.ndarray
     b: np.ndarray
     c: np.ndarray
+    embedded: np.ndarray
 
 
 def diagonal_step(
     tableau: DiagonalTableau, field: Callable[..., State], t: Scalar, h: Scalar, x: State, w: Signal, p: Parameters
-) -> tuple[State, Flag]:
-    """One step of length h, and whether all of its stages were solved; the state is left where it was if not."""
+) -> tuple[State, Flag, Float[Array, ""]]:
+    """One step of length h, whether its stages were solved (if not, the state is left where it was), and its error."""
     a, b, c = (jnp.asarray(part, x.dtype) for part in (tableau.a, tableau.b, tableau.c))
     count = b.shape[0]
 
@@ -45,4 +47,6 @@ def diagonal_step(
 
     start = (jnp.zeros((count, x.shape[0]), x.dtype), jnp.array(True))
     (increments, solved), _ = jax.lax.scan(stage, start, jnp.arange(count))
-    return jnp.where(solved, x + b @ increments, x), solved
+    x1 = jnp.where(solved, x + b @ increments, x)
+    difference = jnp.asarray(tableau.embedded, x.dtype) @ increments
+    return x1, solved, step_error(field, t, h, x, x1, difference, float(tableau.a[-1, -1]), w, p)

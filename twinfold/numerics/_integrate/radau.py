@@ -12,9 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twinfold._core import RESULTS
-from twinfold.numerics._integrate.base import AbstractIntegrator, IntegratorResult, check_substeps, repeat_steps
-from twinfold.numerics._integrate.stages import solve_stages
+from twinfold.numerics._integrate.base import (
+    MAX_ERROR,
+    AbstractIntegrator,
+    IntegratorResult,
+    check_max_error,
+    check_substeps,
+    integrator_result,
+    repeat_steps,
+)
+from twinfold.numerics._integrate.stages import solve_stages, step_error
 from twinfold.typing import Flag, Parameters, Scalar, Signal, State
 
 _ROOT = 6**0.5
@@ -26,12 +33,16 @@ WEIGHTS = np.array(
         [(16 - _ROOT) / 36, (16 + _ROOT) / 36, 1 / 9],
     ]
 )
+# The embedded formula of order 3: its weights of the increments, and the real eigenvalue of the inverse of WEIGHTS.
+EMBEDDED = np.array([-13 - 7 * _ROOT, -13 + 7 * _ROOT, -1.0]) / 3
+EIGENVALUE = 3 + 3 ** (2 / 3) - 3 ** (1 / 3)
 
 
 class Radau(AbstractIntegrator):
     """Radau IIA, order 5, with `substeps` equal steps between two samples.
 
-    A step whose Newton iteration fails leaves the state where it was, flagged as `RESULTS.solver`.
+    A step whose Newton iteration fails leaves the state where it was, flagged as `RESULTS.solver`. A step whose error,
+    by the embedded formula of order 3, exceeds `max_error` of the size of a state is flagged as `RESULTS.inaccurate`.
 
     **Example:**
 
@@ -42,29 +53,41 @@ class Radau(AbstractIntegrator):
     """
 
     substeps: int = eqx.field(static=True, default=1)
+    max_error: float | None = eqx.field(static=True, default=MAX_ERROR, kw_only=True)
 
     def __check_init__(self):
         check_substeps(self.substeps)
+        check_max_error(self.max_error)
 
     def step(
         self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters
     ) -> IntegratorResult:
         h = dt / self.substeps
 
-        def one(t: Scalar, carry: tuple[State, Flag]) -> tuple[State, Flag]:
-            x, solved = carry
-            x, well = radau_step(field, t, h, x, w, p)
-            return x, solved & well
+        def one(t: Scalar, carry: tuple[State, Flag, Array]) -> tuple[State, Flag, Array]:
+            x, solved, error = carry
+            z, well = radau_increments(field, t, h, x, w, p)
+            if self.max_error is not None:
+                error = jnp.maximum(error, radau_error(field, t, h, x, z, w, p))
+            return x + z[-1], solved & well, error
 
-        x1, solved = repeat_steps(one, (x, jnp.array(True)), t, dt, self.substeps)
-        return IntegratorResult(x1, RESULTS.where(solved, RESULTS.successful, RESULTS.solver))
+        start = (x, jnp.array(True), jnp.zeros((), x.dtype))
+        x1, solved, error = repeat_steps(one, start, t, dt, self.substeps)
+        return integrator_result(x1, solved, error, self.max_error)
 
 
-def radau_step(
+def radau_increments(
     field: Callable[..., State], t: Scalar, h: Scalar, x: State, w: Signal, p: Parameters
-) -> tuple[Float[Array, " n"], Flag]:
-    """One step of length h: the last stage is its end."""
+) -> tuple[Float[Array, "3 n"], Flag]:
+    """The increments of one step of length h: the last is that of its end."""
     weights = h * jnp.asarray(WEIGHTS, x.dtype)
     offset = jnp.zeros((len(NODES), x.shape[0]), x.dtype)
-    z, solved = solve_stages(field, t + h * jnp.asarray(NODES, x.dtype), weights, offset, x, w, p)
-    return x + z[-1], solved
+    return solve_stages(field, t + h * jnp.asarray(NODES, x.dtype), weights, offset, x, w, p)
+
+
+def radau_error(
+    field: Callable[..., State], t: Scalar, h: Scalar, x: State, z: Float[Array, "3 n"], w: Signal, p: Parameters
+) -> Float[Array, ""]:
+    """The relative error of a step with the increments z: the difference from the embedded formula (IV.8.19)."""
+    difference = (h * field(t, x, w(t), p) + jnp.asarray(EMBEDDED, x.dtype) @ z) / EIGENVALUE
+    return step_error(field, t, h, x, x + z[-1], difference, 1 / EIGENVALUE, w, p)

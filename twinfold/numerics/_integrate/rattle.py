@@ -24,7 +24,6 @@ from twinfold.numerics._linalg.dense import (
     cholesky,
     factorise,
     product,
-    solve_lower,
 )
 from twinfold.numerics._linalg.inertia import Inertia, inertia, mass_of
 from twinfold.numerics._mechanism import AbstractMechanism, position_value, split_state
@@ -124,7 +123,7 @@ class Rattle(AbstractIntegrator):
     ) -> tuple[Float[Array, " k"], Flag]:
         """The shift of `start` along M^-1 J(q)' onto Phi = 0, zero where none is found."""
         equations = _PositionEquations(phi, start, space, root)
-        found = find_root(equations, jnp.zeros_like(space.lower[0]), max_steps=self.max_steps)
+        found = find_root(equations, jnp.zeros_like(space.factor[0]), max_steps=self.max_steps)
         # Beyond a quarter turn of the constraints' normals the root lies on another branch.
         slope = jax.lax.stop_gradient(equations.jacobian(found.z))
         solved = found.solved & cholesky(0.5 * (slope + slope.T))[1] & ~space.singular
@@ -152,7 +151,7 @@ class _Position(eqx.Module):
 
 
 class _PositionEquations(AbstractEquations):
-    """L^-1 Phi(start + R^-T Q' y) = 0: equations for y whose Jacobian at y = 0 is near the identity."""
+    """F^-1 Phi(start + R^-T Q' y) = 0: equations for y whose Jacobian at y = 0 is near the identity."""
 
     phi: _Position
     start: Float[Array, " k"]
@@ -163,12 +162,12 @@ class _PositionEquations(AbstractEquations):
         return self.root.half_transposed(apply_transposed(self.space.q, y))
 
     def residual(self, z: Float[Array, " m"]) -> Float[Array, " m"]:
-        return solve_lower(self.space.lower, self.phi(self.start + self.shift(z)))
+        return self.space.solve(self.phi(self.start + self.shift(z)))
 
     def jacobian(self, z: Float[Array, " m"]) -> Float[Array, "m m"]:
         rows = jax.vmap(self.root.half)(jax.jacrev(self.phi)(self.start + self.shift(z)))
         slope = product(rows, self.space.q.T)
-        return jax.vmap(lambda column: solve_lower(self.space.lower, column), 1, 1)(slope)
+        return jax.vmap(self.space.solve, 1, 1)(slope)
 
     def scale(self, z: Float[Array, " m"]) -> Float[Array, " m"]:
         """The length of the position in the metric M, in which y is a length too."""

@@ -12,10 +12,12 @@ import jax.numpy as jnp
 import jax.scipy.linalg
 from jaxtyping import Array, Bool, Float
 
+from twinfold._core import tree_where
 from twinfold.numerics._iterate import iterate
 from twinfold.typing import ConstraintVector, Count, Flag, Jacobian, State
 
 SMALL = 8
+MUCH_SHORTER = 0.1  # rows are taken as they come unless less than this part of one is left, relative to another
 
 
 def solve_lower(lower: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
@@ -82,7 +84,7 @@ def solve_general(matrix: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[A
 
 def apply(matrix: Float[Array, "k l"], v: Float[Array, " l"]) -> Float[Array, " k"]:
     """matrix @ v as a sum, which XLA fuses with its neighbours; a small dot is a separate call."""
-    return matrix @ v if matrix.size > SMALL**2 else jnp.sum(matrix * v, axis=-1)
+    return matrix @ v if matrix.size > SMALL**2 else jnp.sum(matrix * v[None], axis=-1)
 
 
 def apply_transposed(matrix: Float[Array, "l k"], v: Float[Array, " l"]) -> Float[Array, " k"]:
@@ -96,15 +98,16 @@ def product(a: Float[Array, "k l"], b: Float[Array, "l n"]) -> Float[Array, "k n
 
 
 class RowSpace(eqx.Module):
-    """G = L Q with orthonormal rows of Q: the normal space of the manifold, without forming G G'.
+    """G = F Q with orthonormal rows of Q: the normal space of the manifold, without forming G G'.
 
-    A row of G that depends on those above it has a row of zeros in Q: it takes no part in a correction (which is then
-    the shortest for the rows that are kept, and for all of them where they agree) and has no multiplier.
+    A row of G that depends on others has no row of Q: it takes no part in a correction (which is then the shortest for
+    the rows that are kept, and for all of them where they agree) and has no multiplier. Q has rows of zeros for those.
     """
 
     q: Jacobian
-    lower: Float[Array, "m m"]
+    factor: Float[Array, "m m"]  # lower triangular, with its rows in `order`
     kept: Bool[Array, " m"]
+    order: Float[Array, "m m"] | None  # the permutation, as a matrix; None: as they are
 
     @property
     def rank(self) -> Count:
@@ -115,13 +118,30 @@ class RowSpace(eqx.Module):
         """Whether some row depends on the others."""
         return ~jnp.all(self.kept)
 
+    @property
+    def lengths(self) -> ConstraintVector:
+        """The lengths of the rows of G."""
+        return jnp.sqrt(jnp.sum(self.factor**2, axis=1))
+
+    def solve(self, b: ConstraintVector) -> ConstraintVector:
+        """F^-1 b."""
+        if self.order is None:
+            return solve_lower(self.factor, b)
+        return solve_lower(product(self.order, self.factor), apply(self.order, b))
+
+    def solve_transposed(self, b: ConstraintVector) -> ConstraintVector:
+        """F^-T b."""
+        if self.order is None:
+            return solve_lower_transposed(self.factor, b)
+        return apply_transposed(self.order, solve_lower_transposed(product(self.order, self.factor), b))
+
     def min_norm(self, b: ConstraintVector) -> State:
         """The shortest d with G d = b."""
-        return apply_transposed(self.q, solve_lower(self.lower, b))
+        return apply_transposed(self.q, self.solve(b))
 
     def multipliers(self, v: State) -> ConstraintVector:
         """The multipliers that fit G' multipliers = v best."""
-        return solve_lower_transposed(self.lower, apply(self.q, v))
+        return self.solve_transposed(apply(self.q, v))
 
     def tangent(self, v: State) -> State:
         """The part of v along the manifold, (I - Q' Q) v: the paper's Eq. 7."""
@@ -135,42 +155,72 @@ def dependent_below(n: int, dtype: Any) -> float:
 
 
 def factorise(jacobian: Jacobian) -> RowSpace:
-    """LQ factorisation that reveals the rank: rows that depend on those above them are dropped.
+    """LQ factorisation that reveals the rank: rows that depend on others are dropped.
 
     By Gram-Schmidt, done twice: orthogonal to rounding even for nearly parallel constraints. Rows are compared with
-    their own length, so that the units of a constraint do not matter.
+    their own length, so that the units of a constraint do not matter, and taken as they come unless what is left of one
+    is much shorter than of another: then their order does not matter either.
     """
-    m, n = jacobian.shape
+    m = jacobian.shape[0]
     if m == 0:
-        return RowSpace(jacobian, jnp.zeros((0, 0), jacobian.dtype), jnp.zeros((0,), bool))
+        return RowSpace(jacobian, jnp.zeros((0, 0), jacobian.dtype), jnp.zeros((0,), bool), None)
     if m > SMALL:
         return _factorised(jacobian)
-    least = dependent_below(n, jacobian.dtype)
-    zero = jnp.zeros((), jacobian.dtype)
-    rows: list[Array] = []
-    lower_rows: list[Array] = []
-    kept: list[Array] = []
+    if m == 1:
+        square = jnp.sum(jacobian**2, axis=1)
+        kept = square > 0
+        length = jnp.sqrt(jnp.where(kept, square, 1))
+        return RowSpace(jnp.where(kept, jacobian / length, 0), length[None], kept, None)
+    state = _Pivoting.start(jacobian)
     for i in range(m):
-        v = jacobian[i]
-        size = jnp.sum(v**2)
-        entries = [zero] * m
-        for _ in range(2 if i else 1):
-            for j, row in enumerate(rows):
-                along = jnp.sum(row * v)
-                entries[j] = entries[j] + along
-                v = v - along * row
-        square = jnp.sum(v**2) if i else size
-        keep = square > (least**2 * size if i else 0)
+        state = state.add(i)
+    return state.space
+
+
+class _Pivoting(eqx.Module):
+    """A pivoted factorisation in progress."""
+
+    rest: Jacobian  # of each row, what is orthogonal to Q
+    sizes: ConstraintVector  # squared lengths of the rows
+    free: Bool[Array, " m"]  # the rows that were not taken yet
+    space: RowSpace
+
+    @staticmethod
+    def start(jacobian: Jacobian) -> "_Pivoting":
+        m, nothing = jacobian.shape[0], jnp.zeros((), jacobian.dtype)
+        square, no = jnp.full((m, m), nothing), jnp.zeros(m, bool)
+        empty = RowSpace(jnp.full(jacobian.shape, nothing), square, no, square)
+        return _Pivoting(jacobian, jnp.sum(jacobian**2, axis=1), ~no, empty)
+
+    def add(self, i: Any) -> "_Pivoting":
+        """Take one more row, and make the others orthogonal to it."""
+        rest, space, rows = self.rest, self.space, jnp.arange(self.rest.shape[0])
+        assert space.order is not None
+        part = jax.lax.stop_gradient(jnp.where(self.free, jnp.sum(rest**2, axis=1) / _positive(self.sizes), -1))
+        suitable = self.free & (part >= MUCH_SHORTER**2 * jnp.max(part))
+        column, chosen = rows == i, rows == jnp.argmax(suitable.astype(part.dtype))
+        v = jnp.sum(jnp.where(chosen[:, None], rest, 0), axis=0)
+        again = apply(space.q, v)
+        v = v - apply_transposed(space.q, again)
+        square, size = jnp.sum(v**2), jnp.sum(jnp.where(chosen, self.sizes, 0))
+        keep = square > dependent_below(v.shape[0], v.dtype) ** 2 * size
         # The pivot of a dropped row has the size of the row: its inverse meets zeros only, and units are kept.
-        length = jnp.sqrt(jnp.where(keep, square, _positive(jax.lax.stop_gradient(size)) if i else 1))
-        entries[i] = length
-        kept.append(keep)
-        rows.append(jnp.where(keep, v / length, 0))
-        lower_rows.append(jnp.stack(entries))
-    return RowSpace(jnp.stack(rows), jnp.stack(lower_rows), jnp.stack(kept))
+        length = jnp.sqrt(jnp.where(keep, square, _positive(jax.lax.stop_gradient(size))))
+        row = jnp.where(keep, v / length, 0)
+        along = apply(rest, row)
+        entries = jnp.where(chosen, length, jnp.where(self.free, along, 0))
+        factor = space.factor + jnp.where(chosen[:, None], again[None], 0)
+        factor = factor + jnp.where(column[None], entries[:, None], 0)
+        space = RowSpace(
+            q=jnp.where(column[:, None], row[None], space.q),
+            factor=factor,
+            kept=space.kept | (chosen & keep),
+            order=jnp.where(column[:, None], chosen[None].astype(v.dtype), space.order),
+        )
+        return _Pivoting(rest - along[:, None] * row[None], self.sizes, self.free & ~chosen, space)
 
 
-def _positive(size: Float[Array, ""]) -> Float[Array, ""]:
+def _positive(size: Float[Array, "..."]) -> Float[Array, "..."]:
     return jnp.where(size > 0, size, 1)
 
 
@@ -186,26 +236,12 @@ def _factorised(jacobian: Jacobian) -> RowSpace:
     q, upper = jnp.linalg.qr(jnp.where(full, jacobian, jnp.eye(m, n, dtype=data.dtype)).T)
     # A loop that is not entered costs nothing, under vmap too.
     found = _row_by_row(data, ~full)
-    return RowSpace(jnp.where(full, q.T, found.q), jnp.where(full, upper.T, found.lower), full | found.kept)
+    unchanged = RowSpace(q.T, upper.T, jnp.ones(m, bool), jnp.eye(m, dtype=data.dtype))
+    return tree_where(full, unchanged, found)
 
 
 def _row_by_row(jacobian: Jacobian, wanted: Flag) -> RowSpace:
-    m, n = jacobian.shape
-    least = dependent_below(n, jacobian.dtype)
-
-    def add(state: tuple) -> tuple:
-        i, q, lower, kept = state
-        v = jacobian[i]
-        size = jnp.sum(v**2)
-        first = q @ v
-        v = v - first @ q
-        second = q @ v
-        v = v - second @ q
-        square = jnp.sum(v**2)
-        keep = square > least**2 * size
-        length = jnp.sqrt(jnp.where(keep, square, _positive(size)))
-        entries = (first + second).at[i].set(length)
-        return i + 1, q.at[i].set(jnp.where(keep, v / length, 0)), lower.at[i].set(entries), kept.at[i].set(keep)
-
-    empty = (jnp.array(0), jnp.zeros((m, n), jacobian.dtype), jnp.eye(m, dtype=jacobian.dtype), jnp.zeros(m, bool))
-    return RowSpace(*iterate(empty, add, lambda state: wanted & (state[0] < m))[1:])
+    m = jacobian.shape[0]
+    start = (jnp.array(0), _Pivoting.start(jacobian))
+    add = iterate(start, lambda at: (at[0] + 1, at[1].add(at[0])), lambda at: wanted & (at[0] < m))
+    return add[1].space

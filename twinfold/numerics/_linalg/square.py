@@ -28,6 +28,7 @@ class SquareFactors(eqx.Module):
     columns: Vector
     factors: Any  # the inverse of the scaled matrix, or its LU factors
     singular: Flag
+    negative: Flag  # whether the determinant is
 
     def solve(self, b: Vector) -> Vector:
         """matrix^-1 b."""
@@ -51,7 +52,9 @@ def factorise_square(matrix: Square) -> SquareFactors:
     pivots = jnp.diagonal(jax.scipy.linalg.lu_factor(jax.lax.stop_gradient(scaled))[0])
     singular = ~(jnp.min(jnp.abs(pivots)) > _smallest_pivot(size, matrix.dtype))
     factors = jax.scipy.linalg.lu_factor(jnp.where(singular, jnp.eye(size, dtype=matrix.dtype), scaled))
-    return SquareFactors(rows, columns, factors, singular)
+    lower, swaps = jax.lax.stop_gradient(factors)
+    signs = jnp.sum(jnp.diagonal(lower) < 0) + jnp.sum(swaps != jnp.arange(size))
+    return SquareFactors(rows, columns, factors, singular, signs % 2 == 1)
 
 
 def _smallest_pivot(size: int, dtype: Any) -> float:
@@ -64,20 +67,22 @@ def _reciprocal(largest: Vector) -> Vector:
     return 1 / jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
 
 
-def _eliminated(matrix: Square) -> tuple[Square, Flag]:
-    """The inverse by Gauss-Jordan elimination, and whether a pivot was lost."""
+def _eliminated(matrix: Square) -> tuple[Square, Flag, Flag]:
+    """The inverse by Gauss-Jordan elimination, whether a pivot was lost, and whether the determinant is negative."""
     size = matrix.shape[0]
     smallest = _smallest_pivot(size, matrix.dtype)
 
-    def clear(k: Array, state: tuple[Array, Flag]) -> tuple[Array, Flag]:
-        both, singular = state
+    def clear(k: Array, state: tuple[Array, Flag, Flag]) -> tuple[Array, Flag, Flag]:
+        both, singular, negative = state
         best = jnp.argmax(jnp.where(jnp.arange(size) >= k, jnp.abs(both[:, k]), -1))
         here, there = both[k], both[best]
         lost = ~(jnp.abs(there[k]) > smallest)  # also where it is NaN
         row = there / jnp.where(lost, 1, there[k])
         both = both.at[best].set(here)
-        return (both - both[:, k, None] * row).at[k].set(row), singular | lost
+        negative = negative ^ (there[k] < 0) ^ (best != k)
+        return (both - both[:, k, None] * row).at[k].set(row), singular | lost, negative
 
     both = jnp.concatenate([matrix, jnp.eye(size, dtype=matrix.dtype)], axis=1)
-    both, singular = jax.lax.fori_loop(0, size, clear, (both, jnp.array(False)))
-    return both[:, size:], singular
+    no = jnp.array(False)
+    both, singular, negative = jax.lax.fori_loop(0, size, clear, (both, no, no))
+    return both[:, size:], singular, negative

@@ -24,8 +24,6 @@ from twinfold.numerics._linalg.dense import (
     RowSpace,
     apply_transposed,
     factorise,
-    solve_lower,
-    solve_lower_transposed,
 )
 from twinfold.numerics._project.base import (
     AbstractProjection,
@@ -140,8 +138,7 @@ class Normals(eqx.Module):
         self, problem: ProjectionProblem, multiplier: ConstraintVector, g: ConstraintVector
     ) -> tuple[State, ConstraintVector, ConstraintVector]:
         """x = x~ - G~' mu with the multiplier that removes `g` to first order; x, that multiplier, and g there."""
-        lower = self.space.lower
-        multiplier = multiplier + solve_lower_transposed(lower, solve_lower(lower, g))
+        multiplier = multiplier + self.space.solve_transposed(self.space.solve(g))
         x = self.moved(problem, multiplier)
         return x, multiplier, problem.residual(x)
 
@@ -151,7 +148,7 @@ class Normals(eqx.Module):
 
     def rounding(self, problem: ProjectionProblem, x: State) -> ConstraintVector:
         """|g_i| that is left to rounding."""
-        lengths = jnp.sqrt(jnp.sum(self.space.lower**2, axis=1) * jnp.sum(x**2))
+        lengths = self.space.lengths * jnp.sqrt(jnp.sum(x**2))
         return ROUNDING * jnp.finfo(x.dtype).eps * jnp.maximum(jnp.abs(problem.level), lengths)
 
 

@@ -24,6 +24,8 @@ from twinfold.numerics._linalg.dense import (
 from twinfold.numerics._project.base import ProjectionProblem
 from twinfold.typing import ConstraintVector, Flag, State
 
+LEAST_CURVATURE = 1e-4  # which limits the length of a step of steepest descent
+
 
 class Point(eqx.Module):
     """What is known of a problem at a state."""
@@ -48,7 +50,7 @@ class Point(eqx.Module):
     @property
     def lengths(self) -> ConstraintVector:
         """||dg_i/dx||, which turns g into distances."""
-        return jnp.linalg.norm(jax.lax.stop_gradient(self.space.lower), axis=1)
+        return jax.lax.stop_gradient(self.space.lengths)
 
 
 def point(problem: ProjectionProblem, x: State, tolerance: float) -> Point:
@@ -62,7 +64,7 @@ def point(problem: ProjectionProblem, x: State, tolerance: float) -> Point:
     gap, distance = problem.target - x, jax.lax.stop_gradient(jnp.abs(g))
     drift = jnp.linalg.norm(jax.lax.stop_gradient(space.tangent(gap)))
     size, tiny = jnp.linalg.norm(jax.lax.stop_gradient(x)), jnp.finfo(x.dtype).tiny
-    lengths = jnp.linalg.norm(jax.lax.stop_gradient(space.lower), axis=1)
+    lengths = jax.lax.stop_gradient(space.lengths)
     scale = jnp.maximum(jnp.abs(problem.level), lengths * size) + tiny
     violation_ratio = jnp.max(distance / scale) / tolerance
     # Rounding enters the tangential part through x~ - x and through the projector.
@@ -91,16 +93,15 @@ class ReducedHessian(eqx.Module):
         rhs = space.tangent(v)
         return space.tangent(solve_lower_transposed(self.lower, solve_lower(self.lower, rhs)))
 
-
-def lagrangian_curvature(problem: ProjectionProblem, x: State, here: Point) -> Float[Array, "n n"]:
-    """sum_i lambda_i d2g_i, with the multipliers that fit stationarity best."""
-    multiplier = here.space.multipliers(problem.target - x)
-    return jax.hessian(lambda x: jnp.sum(multiplier * problem.residual(x)))(x)
+    def size(self, space: RowSpace) -> Float[Array, ""]:
+        """The norm of P H P: no curvature along the manifold is larger, and on a curve it is the only one."""
+        return jnp.sqrt(jnp.maximum(jnp.sum(self.along**2) - space.rank, LEAST_CURVATURE**2))
 
 
 def reduced_hessian(problem: ProjectionProblem, x: State, here: Point) -> ReducedHessian:
-    """Curvature of the Lagrangian along the manifold."""
-    curvature = lagrangian_curvature(problem, x, here)
+    """Curvature of the Lagrangian along the manifold, with the multipliers that fit stationarity best."""
+    multiplier = here.space.multipliers(problem.target - x)
+    curvature = jax.hessian(lambda x: jnp.sum(multiplier * problem.residual(x)))(x)
     hessian = jnp.eye(x.shape[0], dtype=x.dtype) + jnp.where(jnp.isfinite(curvature), curvature, 0)
     normal = product(here.space.q.T, here.space.q)
     tangent = jnp.eye(x.shape[0], dtype=x.dtype) - normal
@@ -114,9 +115,15 @@ def sqp_direction(problem: ProjectionProblem, x: State, here: Point) -> State:
     return here.space.tangent(problem.target - x) - here.space.min_norm(here.g)
 
 
-def newton_direction(problem: ProjectionProblem, x: State, here: Point, curvature: ReducedHessian) -> State:
-    """The Newton step of the KKT system; with unit Hessian where curvature makes it point uphill."""
+def newton_direction(
+    problem: ProjectionProblem, x: State, here: Point, curvature: ReducedHessian, *, far: bool = False
+) -> State:
+    """The Newton step of the KKT system; that of steepest descent along the manifold where Newton's points uphill.
+
+    The length of the latter is that of unit Hessian or, if the target is `far`, follows the curvature.
+    """
     normal = -here.space.min_norm(here.g)
     gap = problem.target - x
     along = curvature.solve(here.space, gap - apply(curvature.hessian, normal))
-    return normal + jnp.where(curvature.definite, along, here.space.tangent(gap))
+    steepest = here.space.tangent(gap) / (curvature.size(here.space) if far else 1)
+    return normal + jnp.where(curvature.definite, along, steepest)

@@ -1,8 +1,6 @@
 """The robust projection: the nearest point of the manifold, to the limit of the dtype.
 
-Steps with unit Hessian are cheap, and sufficient when the predictor is close. Only the other predictors take guarded
-steps: along the manifold from the last state on it towards the predictor, inside the domain of g and always nearer; or,
-where no such state is known, Newton's method on the full KKT system with a line search.
+The iteration is `search.py`; here are the projection, its exact derivative, and what is reported.
 """
 
 from typing import ClassVar
@@ -12,7 +10,7 @@ import jax.numpy as jnp
 
 from twinfold._core import RESULTS, finite_jvp, tree_where
 from twinfold.numerics._implicit_derivative import implicit_solve
-from twinfold.numerics._iterate import iterate, iterate_exactly
+from twinfold.numerics._iterate import iterate_exactly
 from twinfold.numerics._linalg.dense import SMALL, apply
 from twinfold.numerics._project.base import (
     AbstractProjection,
@@ -28,17 +26,11 @@ from twinfold.numerics._project.base import (
     tolerance_of,
 )
 from twinfold.numerics._project.bounds import Bounded, has_bounds
-from twinfold.numerics._project.kkt import Point, lagrangian_curvature, point, reduced_hessian, sqp_direction
-from twinfold.numerics._project.redundant import RankHistory, beside, is_regular, may_be_redundant
-from twinfold.numerics._project.steps import (
-    ON_MANIFOLD,
-    descent_step,
-    differentiable_step,
-    newton_step,
-)
+from twinfold.numerics._project.kkt import Point, point, reduced_hessian
+from twinfold.numerics._project.line_search import differentiable_step
+from twinfold.numerics._project.redundant import is_regular, may_be_redundant
+from twinfold.numerics._project.search import search
 from twinfold.typing import Count, Flag, State
-
-USUAL_STEPS = 4  # plain steps that most predictors of a batch need
 
 
 class Newton(AbstractProjection):
@@ -81,14 +73,16 @@ class Newton(AbstractProjection):
         """The projection without derivatives."""
         tolerance = tolerance_of(self, problem.target)
         start = point(problem, problem.target, tolerance)
-        plain = _plain_steps(problem, start, tolerance, self.max_steps)
-        # Small curvature is sufficient for a minimum; otherwise the second-order condition is checked in full.
-        flat = jnp.linalg.norm(lagrangian_curvature(problem, plain.x, plain.here)) < 1
-        solved = plain.here.acceptable & flat & _is_local(problem, plain.x)
-        ranks = RankHistory(jnp.maximum(plain.rank_beside, start.space.rank), jnp.zeros_like(problem.level))
-        last = _guarded_steps(problem, plain, solved, ranks, tolerance, self.max_steps)
-        regular = last.ranks.is_regular(last.here.space) & (may_be_redundant(problem) | ~last.here.space.singular)
-        return _result(problem, start, last.x, last.here, last.steps, regular, last.solved, last.definite)
+        found = search(problem, start, tolerance, self.max_steps)
+        rank, rows = found.taken.rank, problem.level.shape[0]
+        regular = (rank >= found.ranks.rank) & ~found.taken.vanishing & (may_be_redundant(problem) | (rank == rows))
+        solved = found.solved & regular
+        singular = jnp.where(found.taken.acceptable, ~regular, rank < rows)
+        # What is reported is evaluated where the derivative will be.
+        x = jnp.where(solved, found.taken.x, problem.target)
+        end = point(problem, x, tolerance)
+        reason = _reason(problem, start, found.taken.acceptable & ~found.taken.definite, singular)
+        return _result(problem, end, x, found.evaluations, solved, reason)
 
     def _unrolled(self, problem: ProjectionProblem) -> ProjectionResult:
         """Exactly `max_steps` Newton steps from the predictor, each of which JAX can differentiate."""
@@ -100,11 +94,14 @@ class Newton(AbstractProjection):
 
         x, here = iterate_exactly((problem.target, start), step, self.max_steps)
         definite = reduced_hessian(problem, x, here).definite
-        solved = here.acceptable & definite
+        regular = is_regular(problem, x, here.space)
+        solved = here.acceptable & definite & regular
         if here.g.shape[0] > SMALL:  # what is dropped there is dropped without derivatives
             solved = solved & ~here.space.singular
-        regular = is_regular(problem, x, here.space)
-        return _result(problem, start, x, here, jnp.array(self.max_steps), regular, solved, definite)
+        singular = jnp.where(here.acceptable, ~regular, here.space.singular)
+        x, end = tree_where(solved, (x, here), (problem.target, start))
+        reason = _reason(problem, start, here.acceptable & ~definite, singular)
+        return _result(problem, end, x, jnp.array(self.max_steps), solved, reason)
 
     def sensitivity(
         self, problem: ProjectionProblem, solution: ProjectionResult, tangent: ProjectionProblem
@@ -123,111 +120,23 @@ class Newton(AbstractProjection):
         return result_tangent(solution, tangent, dx, dmultiplier)
 
 
-class _Plain(eqx.Module):
-    x: State
-    here: Point
-    steps: Count
-    rank_beside: Count  # of G near the solution, where it was asked for, else -1
-    taken: Flag
-
-
-def _plain_steps(problem: ProjectionProblem, start: Point, tolerance: float, max_steps: int) -> _Plain:
-    """Full steps with unit Hessian from the predictor: at least one, as long as each brings it much closer.
-
-    If G is rank-deficient at the solution, one more evaluation nearby tells whether it is so all around.
-    """
-    look = may_be_redundant(problem)
-
-    def rank_in_question(carry: _Plain) -> Flag:
-        return carry.here.converged & carry.here.space.singular & (carry.rank_beside < 0)
-
-    def unfinished(carry: _Plain) -> Flag:
-        closer = ~carry.here.converged & carry.taken & (carry.steps < max_steps)
-        more = (carry.steps == 0) | closer
-        return more | rank_in_question(carry) if look else more
-
-    def step(carry: _Plain) -> _Plain:
-        x, here = carry.x, carry.here
-        x1 = x + sqp_direction(problem, x, here)
-        x1 = jnp.where(rank_in_question(carry), beside(x), x1) if look else x1
-        there = point(problem, x1, tolerance)
-        # Taken where the error falls fast; if it does not, curvature matters. At the end rounding can raise the error.
-        taken = there.converged | (there.error < 0.1 * here.error)
-        best_x, best = tree_where(taken, (x1, there), (x, here))
-        moved = _Plain(best_x, best, carry.steps + 1, carry.rank_beside, taken)
-        if not look:
-            return moved
-        return tree_where(rank_in_question(carry), _Plain(x, here, carry.steps, there.space.rank, taken), moved)
-
-    first = _Plain(problem.target, start, jnp.array(0), jnp.array(-1), jnp.array(True))
-    return iterate(first, step, unfinished, usual=USUAL_STEPS)
-
-
-class _Guarded(eqx.Module):
-    x: State
-    here: Point
-    steps: Count
-    ranks: RankHistory
-    solved: Flag
-    definite: Flag
-    left: Count
-
-
-def _guarded_steps(
-    problem: ProjectionProblem, plain: _Plain, solved: Flag, ranks: RankHistory, tolerance: float, max_steps: int
-) -> _Guarded:
-    """Steps that cannot leave the domain of g nor go astray, where the plain ones did not solve the problem.
-
-    From the anchor along the manifold, or else from where the plain steps ended.
-    """
-    advance = newton_step if problem.anchor is None else descent_step
-
-    def step(carry: _Guarded) -> _Guarded:
-        x = carry.x
-        here = point(problem, x, tolerance)
-        curvature = reduced_hessian(problem, x, here)
-        x1, _, taken = advance(problem, x, here, curvature, tolerance)
-        # It ends at a solution, where no step helps (as at a saddle), or after too many steps.
-        solved = here.acceptable & curvature.definite & (here.converged | ~taken | (carry.left == 1))
-        ranks = carry.ranks.updated(here.space, here.violation_ratio <= ON_MANIFOLD)
-        left = jnp.where(taken, carry.left - 1, 0)
-        return _Guarded(jnp.where(solved, x, x1), here, carry.steps + 1, ranks, solved, curvature.definite, left)
-
-    x = plain.x if problem.anchor is None else jnp.where(solved, plain.x, problem.anchor)
-    first = _Guarded(x, plain.here, plain.steps, ranks, solved, jnp.array(True), jnp.array(max_steps))
-    return iterate(first, step, lambda carry: ~carry.solved & (carry.left > 0))
-
-
-def _is_local(problem: ProjectionProblem, x: State) -> Flag:
-    """Whether a correction is short, or at least shorter than going back to the anchor: it stays on the same branch."""
-    if problem.anchor is None:
-        return jnp.array(True)
-    move = jnp.linalg.norm(x - problem.target)
-    return (move <= 0.05 * jnp.linalg.norm(x)) | (move <= jnp.linalg.norm(problem.anchor - problem.target))
+def _reason(problem: ProjectionProblem, start: Point, saddle: Flag, singular: Flag) -> RESULTS:
+    """Why a projection has failed, if it has."""
+    result = RESULTS.where(saddle, RESULTS.second_order, RESULTS.not_converged)
+    # Constraints that depend on each other are not the reason where they hold, and do so all around.
+    result = RESULTS.where(singular, RESULTS.singular, result)
+    return failure_reason(problem, start.g, start.finite, result)
 
 
 def _result(
-    problem: ProjectionProblem,
-    start: Point,
-    x: State,
-    here: Point,
-    steps: Count,
-    regular: Flag,
-    solved: Flag,
-    definite: Flag,
+    problem: ProjectionProblem, end: Point, x: State, steps: Count, solved: Flag, reason: RESULTS
 ) -> ProjectionResult:
-    """The nearest point, or the unprojected state with the reason; `regular`: the rank of G is that all around."""
-    solved = solved & regular
-    # Constraints that depend on each other are not the reason where they hold, and do so all around.
-    singular = jnp.where(here.acceptable, ~regular, here.space.singular)
-    result = RESULTS.where(here.acceptable & ~definite, RESULTS.second_order, RESULTS.not_converged)
-    result = RESULTS.where(singular, RESULTS.singular, result)
-    result = RESULTS.where(solved, RESULTS.successful, failure_reason(problem, start.g, start.finite, result))
+    """The nearest point x, or the unprojected state with the reason; `end` is what is known of it."""
     return ProjectionResult(
-        x=jnp.where(solved, x, problem.target),
-        multiplier=jnp.where(solved, here.space.multipliers(problem.target - x), 0),
-        violation=jnp.abs(jnp.where(solved, here.g, start.g)),
+        x=x,
+        multiplier=jnp.where(solved, end.space.multipliers(problem.target - x), 0),
+        violation=jnp.abs(end.g),
         steps=steps,
-        result=result,
-        redundant=jnp.where(here.finite, here.g.shape[0] - here.space.rank, 0),
+        result=RESULTS.where(solved, RESULTS.successful, reason),
+        redundant=jnp.where(end.finite, end.g.shape[0] - end.space.rank, 0),
     )

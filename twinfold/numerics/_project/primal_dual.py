@@ -27,8 +27,8 @@ from twinfold.numerics._project.base import (
     result_tangent,
     tolerance_of,
 )
+from twinfold.numerics._project.line_search import MeritFunction
 from twinfold.numerics._project.saddle import AbstractSaddleSolver, AbstractSystem
-from twinfold.numerics._project.steps import MeritFunction
 from twinfold.typing import ConstraintVector, Count, Flag, State
 
 SHORTEST_STEP = 1e-6  # the length below which a line search gives up

@@ -43,15 +43,14 @@ class RankHistory(eqx.Module):
         lengths = jnp.where(on_manifold, _lengths(space), 0)
         return RankHistory(jnp.maximum(self.rank, space.rank), jnp.maximum(self.lengths, lengths))
 
-    def is_regular(self, space: RowSpace) -> Flag:
-        """Whether the rank has not dropped and no gradient vanishes, as it does gradually at a crossing."""
-        lengths = _lengths(space)
+    def vanishing(self, space: RowSpace) -> Flag:
+        """Whether a gradient vanishes, as it does gradually at a crossing."""
         least = dependent_below(space.q.shape[1], space.q.dtype)
-        return (space.rank >= self.rank) & ~jnp.any(space.kept & (lengths <= least * self.lengths))
+        return jnp.any(space.kept & (_lengths(space) <= least * self.lengths))
 
 
 def _lengths(space: RowSpace) -> ConstraintVector:
-    return jnp.where(space.kept, jnp.linalg.norm(space.lower, axis=1), 0)
+    return jnp.where(space.kept, space.lengths, 0)
 
 
 def is_regular(problem: ProjectionProblem, x: State, space: RowSpace) -> Flag:

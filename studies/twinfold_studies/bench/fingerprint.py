@@ -1,0 +1,38 @@
+"""A fingerprint of the code that decides the numbers: a stored result is reused only by the code that computed it."""
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import twinfold
+
+ROOMS = ("_core", "numerics", "model", "data", "systems", "train", "metrics")
+STUDIES = Path(__file__).parents[1]
+STUDY_SOURCES = (STUDIES / "systems", STUDIES / "bench" / "contenders.py", STUDIES / "bench" / "problems.py")
+
+
+@functools.cache
+def code_fingerprint() -> str:
+    """Sixteen digits that change with the code, and not with comments, docstrings or layout."""
+    root = Path(twinfold.__file__).parent
+    digest = hashlib.sha256()
+    for path in _sources(*(root / room for room in ROOMS), *STUDY_SOURCES):
+        digest.update(path.name.encode())
+        digest.update(normalised(path.read_text(encoding="utf-8")).encode())
+    return digest.hexdigest()[:16]
+
+
+def _sources(*places: Path) -> Iterator[Path]:
+    for place in places:
+        yield from sorted(place.rglob("*.py")) if place.is_dir() else [place]
+
+
+def normalised(source: str) -> str:
+    """The syntax tree of a module as text, without docstrings."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
+            node.body = node.body[1:]
+    return ast.dump(tree)

@@ -63,7 +63,8 @@ class Gradient(AbstractMethod):
             if size < windows:
                 batch = jax.tree.map(lambda leaf: leaf[chosen], batch)
             (loss, metrics), gradient = jax.value_and_grad(problem.loss, has_aux=True)(params, batch, chosen)
-            updates, optimiser_state = self.optimiser.update(gradient, optimiser_state, params)
+            with jax.numpy_dtype_promotion("standard"):  # on which Optax relies, for the count of its steps
+                updates, optimiser_state = self.optimiser.update(gradient, optimiser_state, params)
             updates = jax.tree.map(lambda update: plateau.scale * update, updates)
             return (optax.apply_updates(params, updates), optimiser_state), (loss, metrics["failed"])
 

@@ -183,7 +183,7 @@ def output_scale(batch: Batch, loss: Loss) -> Float[Array, " k"]:
     """The units of the outputs: the spread of each over its measured values, or one."""
     if loss.scale == "off":
         return jnp.ones(batch.y.shape[-1], batch.y.dtype)
-    count = jnp.maximum(jnp.sum(batch.mask, (0, 1)), 1)
+    count = jnp.maximum(jnp.sum(batch.mask, (0, 1)), 1).astype(batch.y.dtype)
     mean = jnp.sum(batch.y, (0, 1)) / count
-    spread = jnp.sqrt(jnp.sum(jnp.where(batch.mask, (batch.y - mean) ** 2, 0), (0, 1)) / count)
+    spread = jnp.sqrt(jnp.sum(jnp.where(batch.mask, (batch.y - mean[None, None]) ** 2, 0), (0, 1)) / count)
     return jnp.where(spread > 0, spread, 1)

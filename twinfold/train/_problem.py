@@ -135,19 +135,19 @@ class TrainingProblem(eqx.Module):
         """
         features, first, last = (_keep_gradient(~failed, part) for part in parts)
         predicted, constraint, collocation = self._split(features, batch)
-        measured = jnp.maximum(jnp.sum(batch.mask), 1)
-        error = (predicted - batch.y) / self.sigma
+        measured = jnp.maximum(jnp.sum(batch.mask), 1).astype(batch.y.dtype)
+        error = (predicted - batch.y) / self.sigma[None, None]
         found = [jnp.where(batch.mask, self.terms.robust(error), 0) / jnp.sqrt(measured)]
         found.extend(self._equations(constraint, collocation, batch))
         if estimate.shooting is not None:
             joined = batch.previous_window >= 0
-            gap = (last[batch.previous_window] - first) / estimate.shooting.size.value
-            weight = self.terms.continuity / jnp.maximum(jnp.sum(joined) * first.shape[-1], 1)
+            gap = (last[batch.previous_window] - first) / estimate.shooting.size.value[None]
+            weight = self.terms.continuity / jnp.maximum(jnp.sum(joined) * first.shape[-1], 1).astype(first.dtype)
             found.append(jnp.where(joined[:, None], jnp.sqrt(weight) * gap, 0))
         if self.terms.l2 > 0:
             found.extend(jnp.sqrt(self.terms.l2) * leaf for leaf in _network_weights(estimate.twin))
         if self.terms.prior > 0:
-            weight = jnp.sqrt(self.terms.prior / jnp.sum(batch.is_run_start))
+            weight = jnp.sqrt(self.terms.prior / jnp.sum(batch.is_run_start).astype(batch.y.dtype))
             for unknown in estimate.twin.unknowns():
                 if unknown.spread is not None:
                     found.append(weight * unknown.raw / unknown.spread)
@@ -163,12 +163,12 @@ class TrainingProblem(eqx.Module):
         self, constraint: Float[Array, "B T m"], collocation: Float[Array, "B T k"], batch: Batch
     ) -> list[Array]:
         """Weighted residuals of the constraint penalty and of collocation."""
-        real = (jnp.arange(batch.ts.shape[1]) < batch.length[:, None])[..., None]
+        real = (jnp.arange(batch.ts.shape[1], dtype=batch.length.dtype)[None] < batch.length[:, None])[..., None]
         if batch.shift is not None:
             constraint = constraint + batch.shift
         weighted = ((self.terms.constraint_penalty, constraint), (self.terms.collocation, collocation))
         return [
-            jnp.where(real, jnp.sqrt(weight / (jnp.sum(real) * each.shape[-1])) * each, 0)
+            jnp.where(real, jnp.sqrt(weight / (jnp.sum(real) * each.shape[-1]).astype(each.dtype)) * each, 0)
             for weight, each in weighted
             if weight > 0
         ]

@@ -77,5 +77,5 @@ def repeat_steps(one: Callable[[Any, Any], Any], carry: Any, t: Scalar, dt: Scal
     """`carry = one(t_i, carry)` at the starts of `substeps` equal parts of [t, t + dt]."""
     if substeps == 1:
         return one(t, carry)
-    starts = t + dt / substeps * jnp.arange(substeps)
+    starts = t + dt / substeps * jnp.arange(substeps, dtype=jnp.result_type(float, dt))
     return jax.lax.scan(lambda carry, t: (one(t, carry), None), carry, starts)[0]

@@ -70,7 +70,7 @@ class BDF(AbstractIntegrator):
         self, field: Callable[..., State], t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters
     ) -> IntegratorResult:
         h = dt / self.substeps
-        ends = t + h * jnp.arange(1, self.substeps + 1)
+        ends = t + h * jnp.arange(1, self.substeps + 1, dtype=jnp.result_type(float, h))
         started, solved = self._start(field, t, h, x, w, p)
 
         def one(carry: tuple, end: Scalar) -> tuple[tuple, None]:
@@ -94,7 +94,7 @@ class BDF(AbstractIntegrator):
             z, well = radau_increments(field, start, h, x, w, p)
             return (x + z[-1], solved & well), x + z[-1]
 
-        starts = t + h * jnp.arange(self.order - 1)
+        starts = t + h * jnp.arange(self.order - 1, dtype=jnp.result_type(float, h))
         (_, solved), xs = jax.lax.scan(one, (x, jnp.array(True)), starts)
         return jnp.concatenate([x[None], xs])[::-1], solved
 
@@ -109,7 +109,7 @@ class BDF(AbstractIntegrator):
     ) -> tuple[Float[Array, "order n"], Flag]:
         weights, rate = FORMULAS[self.order]
         # The weights add up to one: differences keep the digits of a small step.
-        offset = jnp.asarray(np.array(weights), past.dtype) @ (past - past[0])
+        offset = jnp.asarray(np.array(weights), past.dtype) @ (past - past[:1])
         ts, scale = jnp.asarray(end)[None], (h * jnp.full((1, 1), rate, past.dtype)).astype(past.dtype)
         z, solved = solve_stages(field, ts, scale, offset[None], past[0], w, p)
         return jnp.concatenate([past[:1] + z, past[:-1]]), solved

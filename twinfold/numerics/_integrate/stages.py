@@ -67,12 +67,12 @@ class StageEquations(AbstractEquations):
 
     def residual(self, z: Float[Array, " sn"]) -> Float[Array, " sn"]:
         increments = z.reshape(self.offset.shape)
-        return (increments - self.offset - self.weights @ self.rates(self.x + increments)).reshape(-1)
+        return (increments - self.offset - self.weights @ self.rates(self.x[None] + increments)).reshape(-1)
 
     def jacobian(self, z: Float[Array, " sn"]) -> Float[Array, "sn sn"]:
         """Blocks I - h a_ij J_j."""
         shape = self.offset.shape
-        _, push = jax.linearize(self.rates, self.x + z.reshape(shape))
+        _, push = jax.linearize(self.rates, self.x[None] + z.reshape(shape))
         columns = jax.vmap(lambda e: push(jnp.broadcast_to(e, shape)))(jnp.eye(shape[1], dtype=z.dtype))
         blocks = jnp.einsum("ij,bja->iajb", self.weights, columns)
         return jnp.eye(z.size, dtype=z.dtype) - blocks.reshape(z.size, z.size)

@@ -167,10 +167,10 @@ def factorise(jacobian: Jacobian) -> RowSpace:
     if m > SMALL:
         return _factorised(jacobian)
     if m == 1:
-        square = jnp.sum(jacobian**2, axis=1)
+        square = jnp.sum(jacobian**2, axis=1, keepdims=True)
         kept = square > 0
         length = jnp.sqrt(jnp.where(kept, square, 1))
-        return RowSpace(jnp.where(kept, jacobian / length, 0), length[None], kept, None)
+        return RowSpace(jnp.where(kept, jacobian / length, 0), length, kept[0], None)
     state = _Pivoting.start(jacobian)
     for i in range(m):
         state = state.add(i)

@@ -45,7 +45,7 @@ def factorise_square(matrix: Square) -> SquareFactors:
     size = matrix.shape[0]
     rows = _reciprocal(jnp.max(jnp.abs(matrix), axis=1, initial=0))
     columns = _reciprocal(jnp.max(jnp.abs(matrix) * rows[:, None], axis=0, initial=0))
-    scaled = rows[:, None] * matrix * columns
+    scaled = rows[:, None] * matrix * columns[None]
     if size <= SMALL:
         return SquareFactors(rows, columns, *_eliminated(scaled))
     # First without derivatives: those of a singular matrix are NaN, even if they are not selected.
@@ -80,7 +80,7 @@ def _eliminated(matrix: Square) -> tuple[Square, Flag, Flag]:
         row = there / jnp.where(lost, 1, there[k])
         both = both.at[best].set(here)
         negative = negative ^ (there[k] < 0) ^ (best != k)
-        return (both - both[:, k, None] * row).at[k].set(row), singular | lost, negative
+        return (both - both[:, k, None] * row[None]).at[k].set(row), singular | lost, negative
 
     both = jnp.concatenate([matrix, jnp.eye(size, dtype=matrix.dtype)], axis=1)
     no = jnp.array(False)

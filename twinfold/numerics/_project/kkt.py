@@ -95,7 +95,7 @@ class ReducedHessian(eqx.Module):
 
     def size(self, space: RowSpace) -> Float[Array, ""]:
         """The norm of P H P: no curvature along the manifold is larger, and on a curve it is the only one."""
-        return jnp.sqrt(jnp.maximum(jnp.sum(self.along**2) - space.rank, LEAST_CURVATURE**2))
+        return jnp.sqrt(jnp.maximum(jnp.sum(self.along**2) - jnp.sum(space.q**2), LEAST_CURVATURE**2))
 
 
 def reduced_hessian(problem: ProjectionProblem, x: State, here: Point) -> ReducedHessian:

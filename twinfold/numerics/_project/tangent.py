@@ -146,7 +146,7 @@ class Tangent(AbstractProjection):
         jacobian, first = (jnp.where(failed, 0, matrix) for matrix in (jacobian, first))
         # Constraints that depend on others are met with them: their multipliers may stay as they are.
         kept = factorise(first).kept
-        matrix = jnp.where(kept[:, None] & kept, jacobian @ first.T, jnp.eye(multiplier.shape[0], dtype=x.dtype))
+        matrix = jnp.where(kept[:, None] & kept[None], jacobian @ first.T, jnp.eye(multiplier.shape[0], dtype=x.dtype))
         mu = solve_general(matrix, jnp.where(kept, jacobian @ moved + change, 0))
         return result_tangent(solution, tangent, moved - first.T @ mu, mu)
 

@@ -3,6 +3,8 @@
 import ast
 import functools
 import hashlib
+import io
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +17,7 @@ STUDY_SOURCES = (STUDIES / "systems", STUDIES / "bench" / "contenders.py", STUDI
 
 @functools.cache
 def code_fingerprint() -> str:
-    """Sixteen digits that change with the code, and not with comments, docstrings or layout."""
+    """Sixteen digits that change with the code, and not with comments and docstrings."""
     root = Path(twinfold.__file__).parent
     digest = hashlib.sha256()
     for path in _sources(*(root / room for room in ROOMS), *STUDY_SOURCES):
@@ -30,9 +32,14 @@ def _sources(*places: Path) -> Iterator[Path]:
 
 
 def normalised(source: str) -> str:
-    """The syntax tree of a module as text, without docstrings."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
+    """A module without comments, docstrings and blank lines; its syntax tree as text differs between Pythons."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
-            node.body = node.body[1:]
-    return ast.dump(tree)
+            first, last = node.body[0].lineno, node.body[0].end_lineno or 0
+            lines[first - 1 : last] = [""] * (last - first + 1)
+    return "\n".join(line.rstrip() for line in lines if line.strip())

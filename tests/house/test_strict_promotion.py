@@ -1,0 +1,78 @@
+"""The library works where JAX promotes neither ranks nor dtypes by itself, as in the test suite of Diffrax."""
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import twinfold as tw
+from twinfold.numerics import Projected
+
+TIMES = np.linspace(0, 1, 11)
+SQUARE = tw.Conserved(lambda x: x @ x)
+TWICE = tw.Conserved(lambda x: jnp.stack([x @ x, 2 * (x @ x)]))
+BOUNDED = tw.Stack([SQUARE, tw.Bounds(lambda x: x, lower=-0.5)])
+CELLS = {
+    "Newton": {"projection": tw.Newton()},
+    "Newton, redundant": {"projection": tw.Newton(), "constraint": TWICE},
+    "Newton, bounds": {"projection": tw.Newton(), "constraint": BOUNDED},
+    "Newton, by its loop": {"projection": tw.Newton(derivative="loop", max_steps=5)},
+    "Tangent": {"projection": tw.Tangent()},
+    "Adaptive": {"projection": tw.Adaptive()},
+    "Radau": {"integrator": tw.Radau(2)},
+    "BDF": {"integrator": tw.BDF(3, 20)},
+    "Kvaerno5": {"integrator": tw.DiffraxStep(diffrax.Kvaerno5())},
+    "Tsit5": {"integrator": tw.DiffraxStep(diffrax.Tsit5())},
+}
+
+
+@pytest.fixture(autouse=True)
+def _strict():
+    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+        yield
+
+
+def turn(t, x):
+    return jnp.stack([x[1], -x[0]])
+
+
+@pytest.mark.parametrize("name", list(CELLS))
+def test_rollout_and_gradient(name):
+    cell = tw.Cell(turn, **({"constraint": SQUARE} | CELLS[name]))
+    start = jnp.array([1.0, 0.1])
+
+    def last(x):
+        return tw.rollout(cell, x, jnp.asarray(TIMES), throw=False).xs[-1]
+
+    value, slope = jax.jit(lambda x: (last(x), jax.jacrev(last)(x)))(start)
+    if "bounds" in name:  # the state slides along one
+        assert value.min() >= -0.5 - 1e-12
+        assert np.isfinite(slope).all()
+        return
+    exact = np.array([[np.cos(1.0), np.sin(1.0)], [-np.sin(1.0), np.cos(1.0)]])
+    np.testing.assert_allclose(value, exact @ start, atol=1e-4)
+    np.testing.assert_allclose(slope, exact, atol=1e-3)
+
+
+def test_fit_and_evaluate():
+    ts = np.linspace(0, 2, 41)
+    data = tw.Dataset.from_arrays(ts, [np.stack([np.cos(ts + a), -np.sin(ts + a)], axis=1) for a in (0.0, 1.0, 2.0)])
+    twin = tw.phrpinn(lambda x: 0 * x, tw.MLP(width=4, depth=1), constraint=SQUARE, projection=tw.Newton())
+    stages = (tw.Adam(2, window=11), tw.LevenbergMarquardt(2, window=11), tw.LevenbergMarquardt(2))
+    fit = tw.fit(twin, data, method=stages, seeds=2, progress=False)
+    assert np.isfinite(tw.evaluate(fit, data).by_seed()["mae"]).all()
+
+
+def test_a_projected_diffrax_solver():
+    out = diffrax.diffeqsolve(
+        diffrax.ODETerm(lambda t, x, args: turn(t, x)),
+        Projected(diffrax.Tsit5(), SQUARE, tw.Newton()),
+        0.0,
+        1.0,
+        0.1,
+        jnp.array([1.0, 0.1]),
+        saveat=diffrax.SaveAt(ts=jnp.asarray(TIMES)),
+    )
+    assert out.ys is not None
+    np.testing.assert_allclose(jnp.sum(out.ys**2, axis=1), 1.01, rtol=1e-14)

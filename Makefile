@@ -53,6 +53,7 @@ campaign: $(VENV)/.dev
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.peers $(ARGS)
+	$(BIN)/python -m benchmarks.training
 
 clean:
 	rm -rf $(VENV) .venv-* runs .cache .pytest_cache .ruff_cache build dist

@@ -54,7 +54,8 @@ def main() -> None:
         console.print(f"{name}: {fits[name]}", highlight=False)
     figures = figures_of(untrained, fits, TARGETS[backend])
     show(console, untrained, fits)
-    before = json.loads(out.read_text()) if out.exists() else {"versions": versions(), "machine": machine()}
+    about = {"versions": versions(), "machine": machine() | {"device": jax.devices()[0].device_kind}}
+    before = json.loads(out.read_text()) if out.exists() else about
     out.write_text(json.dumps(before | figures, indent=2) + "\n")
     console.print(f"Written to {out}.", highlight=False)
 

@@ -3,12 +3,11 @@
 import ast
 import functools
 import hashlib
+import importlib.resources
 import io
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
-
-import twinfold
 
 ROOMS = ("_core", "numerics", "model", "data", "systems", "train", "metrics")
 STUDIES = Path(__file__).parents[1]
@@ -18,7 +17,7 @@ STUDY_SOURCES = (STUDIES / "systems", STUDIES / "bench" / "contenders.py", STUDI
 @functools.cache
 def code_fingerprint() -> str:
     """Sixteen digits that change with the code, and not with comments and docstrings."""
-    root = Path(twinfold.__file__).parent
+    root = Path(str(importlib.resources.files("twinfold")))
     digest = hashlib.sha256()
     for path in _sources(*(root / room for room in ROOMS), *STUDY_SOURCES):
         digest.update(path.name.encode())

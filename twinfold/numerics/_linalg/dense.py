@@ -37,8 +37,11 @@ def solve_lower_transposed(lower: Float[Array, "k k"], b: Float[Array, " k"]) ->
     return solve_lower(lower.T[::-1, ::-1], b[::-1])[::-1]
 
 
-def cholesky(matrix: Float[Array, "k k"]) -> tuple[Float[Array, "k k"], Flag]:
-    """L with L L' = matrix, and whether the matrix is (safely) positive definite; if not, L is the identity."""
+def cholesky(matrix: Float[Array, "k k"], *, least: float | None = None) -> tuple[Float[Array, "k k"], Flag]:
+    """L with L L' = matrix, and whether the matrix is (safely) positive definite; if not, L is the identity.
+
+    `least`: for a small matrix that is not, L is the factor with the magnitudes of its pivots, which are at least that.
+    """
     size = matrix.shape[0]
     # A pivot this small, of a matrix of size one, means that curvature is lost in rounding.
     threshold = 1e2 * jnp.finfo(matrix.dtype).eps
@@ -58,9 +61,12 @@ def cholesky(matrix: Float[Array, "k k"]) -> tuple[Float[Array, "k k"], Flag]:
                 row.append((matrix[i, j] - inner) / rows[j][j])
             pivot = matrix[i, i] - sum((value**2 for value in row), zero)
             definite = definite & (pivot > threshold)
-            row.append(jnp.sqrt(jnp.where(pivot > threshold, pivot, 1)))
+            instead = 1 if least is None else jnp.maximum(jnp.abs(pivot), least)
+            row.append(jnp.sqrt(jnp.where(pivot > threshold, pivot, instead)))
             rows.append(row)
         lower = jnp.stack([jnp.stack(row + [zero] * (size - len(row))) for row in rows])
+        if least is not None:
+            return lower, definite
     return jnp.where(definite, lower, jnp.eye(size, dtype=matrix.dtype)), definite
 
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twinfold.numerics._linalg.dense import (
+    SMALL,
     RowSpace,
     apply,
     cholesky,
@@ -24,7 +25,7 @@ from twinfold.numerics._linalg.dense import (
 from twinfold.numerics._project.base import ProjectionProblem
 from twinfold.typing import ConstraintVector, Flag, State
 
-LEAST_CURVATURE = 1e-4  # which limits the length of a step of steepest descent
+LEAST_CURVATURE = 1e-4  # which limits the length of a step where the second-order condition does not hold
 
 
 class Point(eqx.Module):
@@ -106,7 +107,7 @@ def reduced_hessian(problem: ProjectionProblem, x: State, here: Point) -> Reduce
     normal = product(here.space.q.T, here.space.q)
     tangent = jnp.eye(x.shape[0], dtype=x.dtype) - normal
     along = product(product(tangent, hessian), tangent) + normal
-    lower, definite = cholesky(along)
+    lower, definite = cholesky(along, least=LEAST_CURVATURE)
     return ReducedHessian(hessian, along, lower, definite)
 
 
@@ -118,12 +119,19 @@ def sqp_direction(problem: ProjectionProblem, x: State, here: Point) -> State:
 def newton_direction(
     problem: ProjectionProblem, x: State, here: Point, curvature: ReducedHessian, *, far: bool = False
 ) -> State:
-    """The Newton step of the KKT system; that of steepest descent along the manifold where Newton's points uphill.
+    """The Newton step of the KKT system or, where it would point uphill along the manifold, a step downhill.
 
-    The length of the latter is that of unit Hessian or, if the target is `far`, follows the curvature.
+    That has unit Hessian or, if the target is `far`, the magnitudes of the curvatures: away from a saddle, no zigzag.
     """
     normal = -here.space.min_norm(here.g)
+    if far:  # on the manifold, rounding of g must not decide whether a step leads nearer
+        normal = jnp.where(here.violation_ratio > 1, normal, 0)
     gap = problem.target - x
-    along = curvature.solve(here.space, gap - apply(curvature.hessian, normal))
-    steepest = here.space.tangent(gap) / (curvature.size(here.space) if far else 1)
-    return normal + jnp.where(curvature.definite, along, steepest)
+    downhill = here.space.tangent(gap)
+    if not far:
+        along = curvature.solve(here.space, gap - apply(curvature.hessian, normal))
+        return normal + jnp.where(curvature.definite, along, downhill)
+    along = curvature.solve(here.space, gap - jnp.where(curvature.definite, apply(curvature.hessian, normal), 0))
+    if x.shape[0] > SMALL:  # the factor has no magnitudes
+        along = jnp.where(curvature.definite, along, downhill / curvature.size(here.space))
+    return normal + along

@@ -48,8 +48,9 @@ class Walk(eqx.Module):
     def accepts(self, length: Float[Array, ""], distance: Float[Array, ""], there: Point, feasible: Flag) -> Flag:
         """Whether a step of that length leads along the manifold and nearer to the target."""
         falls = distance < self.distance - 1e-4 * length * self.expected
-        # Near the solution the distance falls by less than rounding; from a start off the manifold it may rise.
-        closer = (there.error <= 0.5 * self.error) & (distance <= (1 + 1e-6) * self.distance)
+        # Near the solution the distance falls by less than rounding of g may raise it; off the manifold it may rise.
+        slack = max(1e-6, 64 * float(jnp.finfo(distance.dtype).eps))
+        closer = (there.error <= 0.5 * self.error) & (distance <= (1 + slack) * self.distance)
         return feasible & (falls | closer | self.off_manifold)
 
 

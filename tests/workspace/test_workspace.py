@@ -233,8 +233,8 @@ def test_every_run_is_in_one_part(count, valid, test, sizes, notes):
 def test_a_fit_finds_the_parameter_and_keeps_all_in_its_folder(fitted):
     folder, output = fitted
     run = folder / "runs" / "a"
-    assert {path.name for path in run.iterdir()} == {
-        ".lock",
+    # Some versions of filelock leave the lock file.
+    assert {path.name for path in run.iterdir()} - {".lock"} == {
         "config.json",
         "config.toml",
         "findings.json",

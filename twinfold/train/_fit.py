@@ -289,13 +289,12 @@ class _Run:
             f'({self.methods[stage].name}); they repeat it with projection. project="always" projects from the start.',
             stacklevel=4,
         )
-        self.progress = self.progress._replace(projected=True)
-        problem = self._problem(stage)
+        problem = replace(self.problems[stage], projected=True)
         state = begin_stage(
             problem, self.methods[stage], seeds.best, scores(problem, seeds.best), jnp.zeros_like(seeds.failed)
         )
         state = eqx.tree_at(lambda seeds: seeds.finished, state, jnp.asarray(~again))
-        self.progress = self.progress._replace(state=state)
+        self.progress = self.progress._replace(state=state, projected=True)
         return True
 
     def _report(self, report: Callable[..., None], done: int) -> None:

@@ -8,6 +8,7 @@ Adds its figures to `latest.json`, or on an accelerator writes `gpu.json`.
 """
 
 import argparse
+import datetime
 import json
 import time
 from collections.abc import Callable
@@ -134,7 +135,9 @@ def figures_of(untrained: dict, fits: dict, targets: dict[str, float]) -> dict[s
             "fit_ratio_max": max(row["ratio"] for row in fits.values()),
             "fit_ratio_details": fits,
         }
-    return figures | {"training_targets": {key: f"<= {limit}" for key, limit in targets.items()}}
+    # The other figures of the file may be of another day.
+    about = {"training_date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
+    return figures | about | {"training_targets": {key: f"<= {limit}" for key, limit in targets.items()}}
 
 
 def show(console: Console, untrained: dict, fits: dict) -> None:

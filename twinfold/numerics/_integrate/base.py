@@ -53,6 +53,26 @@ class AbstractIntegrator(eqx.Module):
 MAX_ERROR = 0.1  # of a step, relative to the size of each state: beyond it a step is wrong, not merely inaccurate
 
 
+def repeat_implicit_steps(
+    one: Callable[[Scalar, State], tuple[State, Flag, Float[Array, ""]]],
+    x: State,
+    t: Scalar,
+    dt: Scalar,
+    substeps: int,
+    max_error: float | None,
+) -> IntegratorResult:
+    """The state after `substeps` steps `one(t, x)` -> (x, whether it was solved, its error), and how they ended."""
+
+    def step(t: Scalar, carry: tuple[State, Flag, Array]) -> tuple[State, Flag, Array]:
+        x, solved, error = carry
+        x, well, new = one(t, x)
+        return x, solved & well, jnp.maximum(error, new)
+
+    start = (x, jnp.array(True), jnp.zeros((), x.dtype))
+    x1, solved, error = repeat_steps(step, start, t, dt, substeps)
+    return integrator_result(x1, solved, error, max_error)
+
+
 def integrator_result(x: State, solved: Flag, error: Float[Array, ""], max_error: float | None) -> IntegratorResult:
     """The outcome of an implicit step: its equations may not be solved, or its `error` exceed what is allowed."""
     result = RESULTS.where(solved, RESULTS.successful, RESULTS.solver)

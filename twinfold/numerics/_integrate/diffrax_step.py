@@ -15,8 +15,7 @@ from twinfold.numerics._integrate.base import (
     IntegratorResult,
     check_max_error,
     check_substeps,
-    integrator_result,
-    repeat_steps,
+    repeat_implicit_steps,
 )
 from twinfold.numerics._integrate.dirk import DiagonalTableau, diagonal_step
 from twinfold.numerics._integrate.stages import step_error
@@ -65,17 +64,12 @@ class DiffraxStep(AbstractIntegrator):
     ) -> IntegratorResult:
         h, tableau = dt / self.substeps, _own_stages(self.solver)
 
-        def one(t: Scalar, carry: tuple[State, Flag, Array]) -> tuple[State, Flag, Array]:
-            x, solved, error = carry
+        def one(t: Scalar, x: State) -> tuple[State, Flag, Float[Array, ""]]:
             if tableau is None:
-                x, well, new = _by_diffrax(self.solver, field, t, h, x, w, p)
-            else:
-                x, well, new = diagonal_step(tableau, field, t, h, x, w, p)
-            return x, solved & well, jnp.maximum(error, new)
+                return _by_diffrax(self.solver, field, t, h, x, w, p)
+            return diagonal_step(tableau, field, t, h, x, w, p)
 
-        start = (x, jnp.array(True), jnp.zeros((), x.dtype))
-        x1, solved, error = repeat_steps(one, start, t, dt, self.substeps)
-        return integrator_result(x1, solved, error, self.max_error)
+        return repeat_implicit_steps(one, x, t, dt, self.substeps, self.max_error)
 
 
 def _by_diffrax(

@@ -18,8 +18,7 @@ from twinfold.numerics._integrate.base import (
     IntegratorResult,
     check_max_error,
     check_substeps,
-    integrator_result,
-    repeat_steps,
+    repeat_implicit_steps,
 )
 from twinfold.numerics._integrate.stages import solve_stages, step_error
 from twinfold.typing import Flag, Parameters, Scalar, Signal, State
@@ -64,16 +63,13 @@ class Radau(AbstractIntegrator):
     ) -> IntegratorResult:
         h = dt / self.substeps
 
-        def one(t: Scalar, carry: tuple[State, Flag, Array]) -> tuple[State, Flag, Array]:
-            x, solved, error = carry
-            z, well = radau_increments(field, t, h, x, w, p)
-            if self.max_error is not None:
-                error = jnp.maximum(error, radau_error(field, t, h, x, z, w, p))
-            return x + z[-1], solved & well, error
+        def one(t: Scalar, x: State) -> tuple[State, Flag, Float[Array, ""]]:
+            z, solved = radau_increments(field, t, h, x, w, p)
+            checked = self.max_error is not None
+            error = radau_error(field, t, h, x, z, w, p) if checked else jnp.zeros((), x.dtype)
+            return x + z[-1], solved, error
 
-        start = (x, jnp.array(True), jnp.zeros((), x.dtype))
-        x1, solved, error = repeat_steps(one, start, t, dt, self.substeps)
-        return integrator_result(x1, solved, error, self.max_error)
+        return repeat_implicit_steps(one, x, t, dt, self.substeps, self.max_error)
 
 
 def radau_increments(

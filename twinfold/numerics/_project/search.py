@@ -42,16 +42,14 @@ class Walk(eqx.Module):
 
     distance: Float[Array, ""]  # squared
     expected: Float[Array, ""]  # the fall of the distance along the direction, to first order
-    error: Float[Array, ""]
     off_manifold: Flag  # as the anchor may be
 
-    def accepts(self, length: Float[Array, ""], distance: Float[Array, ""], there: Point, feasible: Flag) -> Flag:
-        """Whether a step of that length leads along the manifold and nearer to the target."""
+    def accepts(self, length: Float[Array, ""], distance: Float[Array, ""], halved: Flag) -> Flag:
+        """Whether a step of that length leads nearer to the target; `halved`: whether the error is."""
         falls = distance < self.distance - 1e-4 * length * self.expected
         # Near the solution the distance falls by less than rounding of g may raise it; off the manifold it may rise.
         slack = max(1e-6, 64 * float(jnp.finfo(distance.dtype).eps))
-        closer = (there.error <= 0.5 * self.error) & (distance <= (1 + slack) * self.distance)
-        return feasible & (falls | closer | self.off_manifold)
+        return falls | (halved & (distance <= (1 + slack) * self.distance)) | self.off_manifold
 
 
 class Taken(eqx.Module):
@@ -83,7 +81,7 @@ class Search(eqx.Module):
 
 def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps: int) -> Search:
     """The state nearest to the target of a problem; `start` is what is known of the target."""
-    target, look = problem.target, may_be_redundant(problem)
+    look = may_be_redundant(problem)
 
     def step(at: Search) -> Search:
         there = point(problem, at.trial, tolerance)
@@ -121,11 +119,12 @@ def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps
         after = _go_guarded(problem, after, near & ends & ~solved, max_steps)
         return _look_beside(at, after, there) if look else after
 
+    taken = _at_target(problem, start)
     first = Search(
         phase=jnp.array(NEAR),
-        taken=_at_target(problem, start),
-        trial=target + sqp_direction(problem, target, start),
-        length=jnp.ones((), target.dtype),
+        taken=taken,
+        trial=taken.x + taken.direction,
+        length=jnp.ones((), problem.target.dtype),
         back=jnp.array(MAX_RETRACTIONS),
         left=jnp.array(max_steps),
         evaluations=jnp.array(0),
@@ -154,7 +153,7 @@ def _from(
         guard = descent(problem, x, here, direction)
     else:
         expected = jnp.sum(here.space.tangent(gap) * direction)
-        guard = Walk(jnp.sum(gap**2), expected, here.error, here.violation_ratio > ON_MANIFOLD)
+        guard = Walk(jnp.sum(gap**2), expected, here.violation_ratio > ON_MANIFOLD)
     return Taken(x, here.error, here.acceptable, definite, here.space.rank, vanishing, direction, guard)
 
 
@@ -165,7 +164,8 @@ def _accepts(problem: ProjectionProblem, at: Search, there: Point) -> tuple[Flag
         return guard.accepts(at.length, at.trial, there), jnp.array(False)
     feasible = there.sound & (there.violation_ratio <= jnp.where(at.back > 0, 1, ON_MANIFOLD))
     distance = jnp.sum((problem.target - at.trial) ** 2)
-    return guard.accepts(at.length, distance, there, feasible), there.sound & ~feasible & (at.back > 0)
+    accepted = feasible & guard.accepts(at.length, distance, there.error <= 0.5 * at.taken.error)
+    return accepted, there.sound & ~feasible & (at.back > 0)
 
 
 def _go_guarded(problem: ProjectionProblem, at: Search, lost: Flag, max_steps: int) -> Search:

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from twinfold._core import tree_where
@@ -37,14 +38,10 @@ def solve_lower_transposed(lower: Float[Array, "k k"], b: Float[Array, " k"]) ->
     return solve_lower(lower.T[::-1, ::-1], b[::-1])[::-1]
 
 
-def cholesky(matrix: Float[Array, "k k"], *, least: float | None = None) -> tuple[Float[Array, "k k"], Flag]:
-    """L with L L' = matrix, and whether the matrix is (safely) positive definite; if not, L is the identity.
-
-    `least`: for a small matrix that is not, L is the factor with the magnitudes of its pivots, which are at least that.
-    """
+def cholesky(matrix: Float[Array, "k k"]) -> tuple[Float[Array, "k k"], Flag]:
+    """L with L L' = matrix, and whether the matrix is (safely) positive definite; if not, L is the identity."""
     size = matrix.shape[0]
-    # A pivot this small, of a matrix of size one, means that curvature is lost in rounding.
-    threshold = 1e2 * jnp.finfo(matrix.dtype).eps
+    threshold = _least_pivot(matrix.dtype)
     if size > SMALL:
         # First without derivatives: those of a factor that does not exist are NaN, even if it is not selected.
         pivots = jnp.diagonal(jnp.linalg.cholesky(jax.lax.stop_gradient(matrix))) ** 2
@@ -61,13 +58,53 @@ def cholesky(matrix: Float[Array, "k k"], *, least: float | None = None) -> tupl
                 row.append((matrix[i, j] - inner) / rows[j][j])
             pivot = matrix[i, i] - sum((value**2 for value in row), zero)
             definite = definite & (pivot > threshold)
-            instead = 1 if least is None else jnp.maximum(jnp.abs(pivot), least)
-            row.append(jnp.sqrt(jnp.where(pivot > threshold, pivot, instead)))
+            row.append(jnp.sqrt(jnp.where(pivot > threshold, pivot, 1)))
             rows.append(row)
         lower = jnp.stack([jnp.stack(row + [zero] * (size - len(row))) for row in rows])
-        if least is not None:
-            return lower, definite
     return jnp.where(definite, lower, jnp.eye(size, dtype=matrix.dtype)), definite
+
+
+def _least_pivot(dtype: Any) -> float:
+    """Below it, in a matrix of size one, curvature is lost in rounding."""
+    return 1e2 * float(jnp.finfo(dtype).eps)
+
+
+class SymmetricSolver(eqx.Module):
+    """Solves with a symmetric matrix of size one."""
+
+    inverse: Float[Array, "k k"] | None
+    lower: Float[Array, "k k"] | None
+    definite: Flag  # safely positive definite
+
+    def solve(self, b: Float[Array, " k"]) -> Float[Array, " k"]:
+        """matrix^-1 b."""
+        if self.inverse is not None:
+            return apply(self.inverse, b)
+        return solve_lower_transposed(self.lower, solve_lower(self.lower, b))
+
+
+def symmetric_solver(matrix: Float[Array, "k k"], *, least: float) -> SymmetricSolver:
+    """For a small matrix that is not positive definite: with the magnitudes of its pivots, which are at least `least`.
+
+    For a larger one: with the identity.
+    """
+    size = matrix.shape[0]
+    if size > SMALL:
+        lower, definite = cholesky(matrix)
+        return SymmetricSolver(None, lower, definite)
+    # By sweeps: a few operations on the whole matrix, where a factor takes many on scalars.
+    definite = jnp.array(True)
+    for k in range(size):
+        here = np.arange(size) == k
+        column, pivot = matrix[k], matrix[k, k]
+        sound = pivot > _least_pivot(matrix.dtype)
+        definite = definite & sound
+        inverse = 1 / jnp.where(sound, pivot, jnp.maximum(jnp.abs(pivot), least))
+        scaled = inverse * column
+        edge = jnp.where(here, -0.5 * inverse, scaled)
+        edges = jnp.where(here[None], edge[:, None], 0) + jnp.where(here[:, None], edge[None], 0)
+        matrix = jnp.where(here[:, None] | here[None], edges, matrix - scaled[:, None] * column[None])
+    return SymmetricSolver(-matrix, None, definite)
 
 
 def solve_general(matrix: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
@@ -172,15 +209,44 @@ def factorise(jacobian: Jacobian) -> RowSpace:
         return RowSpace(jacobian, jnp.zeros((0, 0), jacobian.dtype), jnp.zeros((0,), bool), None)
     if m > SMALL:
         return _factorised(jacobian)
-    if m == 1:
-        square = jnp.sum(jacobian**2, axis=1, keepdims=True)
-        kept = square > 0
-        length = jnp.sqrt(jnp.where(kept, square, 1))
-        return RowSpace(jnp.where(kept, jacobian / length, 0), length, kept[0], None)
+    if m <= 2:
+        return _in_order(jacobian)
     state = _Pivoting.start(jacobian)
     for i in range(m):
         state = state.add(i)
     return state.space
+
+
+def _in_order(jacobian: Jacobian) -> RowSpace:
+    """The factorisation of one row, or of two: relative to its length the first is whole, so there is no choice."""
+    first, *others = (_Row.of(v) for v in jacobian)
+    if not others:
+        return RowSpace(first.q[None], first.length[None, None], first.kept[None], None)
+    v, zero = jacobian[1], jnp.zeros((), jacobian.dtype)
+    along = jnp.sum(first.q * v)
+    rest = v - along * first.q
+    again = jnp.sum(first.q * rest)
+    second = _Row.of(rest - again * first.q, size=jnp.sum(v**2))
+    factor = jnp.stack([jnp.stack([first.length, zero]), jnp.stack([along + again, second.length])])
+    return RowSpace(jnp.stack([first.q, second.q]), factor, jnp.stack([first.kept, second.kept]), None)
+
+
+class _Row(eqx.Module):
+    """What a row adds to the row space."""
+
+    q: State
+    length: Float[Array, ""]
+    kept: Flag
+
+    @staticmethod
+    def of(v: State, size: Float[Array, ""] | None = None) -> "_Row":
+        """Of what is left of a row whose squared length was `size`."""
+        square = jnp.sum(v**2)
+        size = square if size is None else size
+        kept = square > dependent_below(v.shape[0], v.dtype) ** 2 * size
+        # The pivot of a dropped row has the size of the row: its inverse meets zeros only, and units are kept.
+        length = jnp.sqrt(jnp.where(kept, square, _positive(jax.lax.stop_gradient(size))))
+        return _Row(jnp.where(kept, v / length, 0), length, kept)
 
 
 class _Pivoting(eqx.Module):
@@ -208,22 +274,18 @@ class _Pivoting(eqx.Module):
         v = jnp.sum(jnp.where(chosen[:, None], rest, 0), axis=0)
         again = apply(space.q, v)
         v = v - apply_transposed(space.q, again)
-        square, size = jnp.sum(v**2), jnp.sum(jnp.where(chosen, self.sizes, 0))
-        keep = square > dependent_below(v.shape[0], v.dtype) ** 2 * size
-        # The pivot of a dropped row has the size of the row: its inverse meets zeros only, and units are kept.
-        length = jnp.sqrt(jnp.where(keep, square, _positive(jax.lax.stop_gradient(size))))
-        row = jnp.where(keep, v / length, 0)
-        along = apply(rest, row)
-        entries = jnp.where(chosen, length, jnp.where(self.free, along, 0))
+        new = _Row.of(v, size=jnp.sum(jnp.where(chosen, self.sizes, 0)))
+        along = apply(rest, new.q)
+        entries = jnp.where(chosen, new.length, jnp.where(self.free, along, 0))
         factor = space.factor + jnp.where(chosen[:, None], again[None], 0)
         factor = factor + jnp.where(column[None], entries[:, None], 0)
         space = RowSpace(
-            q=jnp.where(column[:, None], row[None], space.q),
+            q=jnp.where(column[:, None], new.q[None], space.q),
             factor=factor,
-            kept=space.kept | (chosen & keep),
+            kept=space.kept | (chosen & new.kept),
             order=jnp.where(column[:, None], chosen[None].astype(v.dtype), space.order),
         )
-        return _Pivoting(rest - along[:, None] * row[None], self.sizes, self.free & ~chosen, space)
+        return _Pivoting(rest - along[:, None] * new.q[None], self.sizes, self.free & ~chosen, space)
 
 
 def _positive(size: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -15,12 +15,11 @@ from jaxtyping import Array, Float
 from twinfold.numerics._linalg.dense import (
     SMALL,
     RowSpace,
+    SymmetricSolver,
     apply,
-    cholesky,
     factorise,
     product,
-    solve_lower,
-    solve_lower_transposed,
+    symmetric_solver,
 )
 from twinfold.numerics._project.base import ProjectionProblem
 from twinfold.typing import ConstraintVector, Flag, State
@@ -86,13 +85,16 @@ class ReducedHessian(eqx.Module):
 
     hessian: Float[Array, "n n"]
     along: Float[Array, "n n"]  # P H P + Q'Q
-    lower: Float[Array, "n n"]
-    definite: Flag  # the second-order condition A6'
+    solver: SymmetricSolver  # of P H P + Q'Q
+
+    @property
+    def definite(self) -> Flag:
+        """The second-order condition A6'."""
+        return self.solver.definite
 
     def solve(self, space: RowSpace, v: State) -> State:
         """The tangent d with P H d = P v."""
-        rhs = space.tangent(v)
-        return space.tangent(solve_lower_transposed(self.lower, solve_lower(self.lower, rhs)))
+        return space.tangent(self.solver.solve(space.tangent(v)))
 
     def size(self, space: RowSpace) -> Float[Array, ""]:
         """The norm of P H P: no curvature along the manifold is larger, and on a curve it is the only one."""
@@ -107,8 +109,7 @@ def reduced_hessian(problem: ProjectionProblem, x: State, here: Point) -> Reduce
     normal = product(here.space.q.T, here.space.q)
     tangent = jnp.eye(x.shape[0], dtype=x.dtype) - normal
     along = product(product(tangent, hessian), tangent) + normal
-    lower, definite = cholesky(along, least=LEAST_CURVATURE)
-    return ReducedHessian(hessian, along, lower, definite)
+    return ReducedHessian(hessian, along, symmetric_solver(along, least=LEAST_CURVATURE))
 
 
 def sqp_direction(problem: ProjectionProblem, x: State, here: Point) -> State:

@@ -29,7 +29,7 @@ from twinfold.numerics._project.line_search import SHORTEST_STEP, Descent, desce
 from twinfold.numerics._project.redundant import RankHistory, beside, may_be_redundant
 from twinfold.typing import Count, Flag, State
 
-NEAR, BESIDE, ENTER, GUARDED, ENDED = range(5)  # ENTER: the anchor is evaluated
+NEAR, BESIDE, ENTER, GUARDED, LOST, SOLVED = range(6)  # ENTER: the anchor is evaluated
 USUAL_EVALUATIONS = 3  # which most predictors of a batch need
 CLOSER, MUCH_CLOSER = 1.0, 0.25  # the part of the error that the first step, or a Newton step, may leave
 MAX_RETRACTIONS = 8  # Gauss-Newton steps back to the manifold after a step along it
@@ -40,16 +40,15 @@ GUARDED_EVALUATIONS = 8  # for each of `max_steps`
 class Walk(eqx.Module):
     """What the steps from a state along the manifold have to improve: the distance to the target."""
 
-    distance: Float[Array, ""]  # squared
+    distance: Float[Array, ""]  # squared; infinite for a state that is not on the manifold, as the anchor may be
     expected: Float[Array, ""]  # the fall of the distance along the direction, to first order
-    off_manifold: Flag  # as the anchor may be
 
     def accepts(self, length: Float[Array, ""], distance: Float[Array, ""], halved: Flag) -> Flag:
         """Whether a step of that length leads nearer to the target; `halved`: whether the error is."""
         falls = distance < self.distance - 1e-4 * length * self.expected
-        # Near the solution the distance falls by less than rounding of g may raise it; off the manifold it may rise.
+        # Near the solution the distance falls by less than rounding of g may raise it.
         slack = max(1e-6, 64 * float(jnp.finfo(distance.dtype).eps))
-        return falls | (halved & (distance <= (1 + slack) * self.distance)) | self.off_manifold
+        return falls | (halved & (distance <= (1 + slack) * self.distance))
 
 
 class Taken(eqx.Module):
@@ -76,12 +75,15 @@ class Search(eqx.Module):
     left: Count  # evaluations that may follow in this phase
     evaluations: Count
     ranks: RankHistory
-    solved: Flag
+
+    @property
+    def solved(self) -> Flag:
+        return self.phase == SOLVED
 
 
 def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps: int) -> Search:
     """The state nearest to the target of a problem; `start` is what is known of the target."""
-    look = may_be_redundant(problem)
+    look, reach = may_be_redundant(problem), _reach(problem, start)
 
     def step(at: Search) -> Search:
         there = point(problem, at.trial, tolerance)
@@ -104,9 +106,10 @@ def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps
         # A phase ends at a solution, where no step helps (as at a saddle), or after too many evaluations.
         ends = (moved & there.converged) | (near & ~closer) | (length <= SHORTEST_STEP) | (at.left == 1)
         ends = ends | (enter & ~there.sound)
-        solved = ends & taken.acceptable & taken.definite & (~near | _is_local(problem, taken.x))
+        solved = taken.acceptable & taken.definite & (~near | _is_local(problem, taken.x, reach))
+        ended = jnp.where(solved, SOLVED, LOST)
         after = Search(
-            phase=jnp.where(ends, ENDED, jnp.where(enter, GUARDED, at.phase)),
+            phase=jnp.where(ends, ended, jnp.where(enter, GUARDED, at.phase)),
             taken=taken,
             trial=trial,
             length=length,
@@ -114,9 +117,8 @@ def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps
             left=at.left - 1,
             evaluations=at.evaluations + 1,
             ranks=ranks,
-            solved=solved,
         )
-        after = _go_guarded(problem, after, near & ends & ~solved, max_steps)
+        after = _go_guarded(problem, after, near & (after.phase == LOST), max_steps)
         return _look_beside(at, after, there) if look else after
 
     taken = _at_target(problem, start)
@@ -129,9 +131,8 @@ def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps
         left=jnp.array(max_steps),
         evaluations=jnp.array(0),
         ranks=RankHistory(start.space.rank, jnp.zeros_like(problem.level)),
-        solved=jnp.array(False),
     )
-    return iterate(first, step, lambda at: at.phase != ENDED, usual=USUAL_EVALUATIONS)
+    return iterate(first, step, lambda at: at.phase < LOST, usual=USUAL_EVALUATIONS)
 
 
 def _at_target(problem: ProjectionProblem, start: Point) -> Taken:
@@ -153,7 +154,8 @@ def _from(
         guard = descent(problem, x, here, direction)
     else:
         expected = jnp.sum(here.space.tangent(gap) * direction)
-        guard = Walk(jnp.sum(gap**2), expected, here.violation_ratio > ON_MANIFOLD)
+        distance = jnp.where(here.violation_ratio > ON_MANIFOLD, jnp.inf, jnp.sum(gap**2))
+        guard = Walk(distance, expected)
     return Taken(x, here.error, here.acceptable, definite, here.space.rank, vanishing, direction, guard)
 
 
@@ -172,7 +174,7 @@ def _go_guarded(problem: ProjectionProblem, at: Search, lost: Flag, max_steps: i
     """Where it is lost, the search goes on from the anchor, or else from the state that was taken last."""
     if problem.anchor is None:
         # From a saddle there is no way on.
-        phase = jnp.where(at.taken.acceptable, ENDED, GUARDED)
+        phase = jnp.where(at.taken.acceptable, LOST, GUARDED)
         trial = at.taken.x + at.taken.direction
     else:
         phase, trial = ENTER, problem.anchor
@@ -185,15 +187,21 @@ def _look_beside(before: Search, after: Search, there: Point) -> Search:
     """Where the rank of G at the solution is in question, one more evaluation tells that beside it."""
     asked = before.phase == BESIDE
     rank = jnp.maximum(before.ranks.rank, there.space.rank)
-    answered = eqx.tree_at(lambda at: (at.phase, at.ranks.rank), before, (jnp.array(ENDED), rank))
+    answered = eqx.tree_at(lambda at: (at.phase, at.ranks.rank), before, (jnp.array(SOLVED), rank))
     ask = (before.phase == NEAR) & after.solved & (after.taken.rank < there.g.shape[0])
     asking = (jnp.where(ask, BESIDE, after.phase), jnp.where(ask, beside(after.taken.x), after.trial))
     return tree_where(asked, answered, eqx.tree_at(lambda at: (at.phase, at.trial), after, asking))
 
 
-def _is_local(problem: ProjectionProblem, x: State) -> Flag:
-    """Whether a correction is short, or at least shorter than going back to the anchor: it stays on the same branch."""
+def _reach(problem: ProjectionProblem, start: Point) -> Float[Array, ""]:
+    """No nearest point is farther: the way to the anchor and, where the manifold has moved on, from there to it."""
     if problem.anchor is None:
-        return jnp.array(True)
+        return jnp.array(jnp.inf, problem.target.dtype)
+    moved = start.space.min_norm(problem.residual(problem.anchor))
+    return jnp.linalg.norm(problem.anchor - problem.target) + jnp.linalg.norm(moved)
+
+
+def _is_local(problem: ProjectionProblem, x: State, reach: Float[Array, ""]) -> Flag:
+    """Whether a correction is short, or at least within reach: it stays on the same branch."""
     move = jnp.linalg.norm(x - problem.target)
-    return (move <= 0.05 * jnp.linalg.norm(x)) | (move <= jnp.linalg.norm(problem.anchor - problem.target))
+    return (move <= 0.05 * jnp.linalg.norm(x)) | (move <= (1 + 1e-6) * reach)

@@ -40,6 +40,7 @@ class Record(eqx.Module):
     failed_runs: Int[Array, "..."]
 
 
+@eqx.filter_jit
 def begin_stage(
     problem: TrainingProblem,
     method: AbstractMethod,

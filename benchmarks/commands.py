@@ -85,27 +85,32 @@ def measure(folder: Path, rounds: int, say: Callable[[str], None]) -> dict[str, 
 
 def run(arguments: list[str], folder: Path, environment: dict[str, str]) -> dict[str, float]:
     """Wall and processor seconds of a Python process in `folder`; an error where it fails."""
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    spent, began = _spent(), time.perf_counter()
     done = subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True)
-    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall = time.perf_counter() - began
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall": round(wall, 2), "cpu": round(cpu, 2)}
+    return {"wall": round(wall, 2), "cpu": round(_spent() - spent, 2)}
 
 
-def first_epoch(project: Path, environment: dict[str, str]) -> float:
+def _spent() -> float:
+    """Processor seconds of all processes that were started here and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def first_epoch(project: Path, environment: dict[str, str]) -> dict[str, float]:
     """Seconds to the end of the first epoch of a fit, which is interrupted there and resumed by the next call."""
-    began = time.perf_counter()
+    spent, began = _spent(), time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.first_epoch"]
     with subprocess.Popen(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
-        seconds = time.perf_counter() - began
+        wall = time.perf_counter() - began
         process.stdout.read()
     if process.returncode or not line:
         raise SystemExit(f"the fit in {project} ended with {process.returncode}.")
-    return round(seconds, 2)
+    return {"wall": round(wall, 2), "cpu": round(_spent() - spent, 2)}
 
 
 def show(console: Console, figures: dict[str, Any]) -> None:
@@ -118,8 +123,9 @@ def show(console: Console, figures: dict[str, Any]) -> None:
         second = seconds["second"][command]
         cells = (f"{each['wall']:.1f} ({each['cpu']:.1f})" for each in (first, second))
         table.add_row(command, *cells, targets.get(command, ""))
-    epochs = figures["first_epoch_seconds"]
-    table.add_row("first epoch, resumed", "-", f"{epochs['resumed']:.1f}", targets["first_epoch_resumed"])
+    resumed = figures["first_epoch_seconds"]["resumed"]
+    cell = f"{resumed['wall']:.1f} ({resumed['cpu']:.1f})"
+    table.add_row("first epoch, resumed", "-", cell, targets["first_epoch_resumed"])
     console.print(table)
     console.print(f"Compiled programs: {figures['compiled_programs']} ({targets['compiled_programs']})")
 

@@ -54,6 +54,7 @@ campaign: $(VENV)/.dev
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.commands
 
 clean:
 	rm -rf $(VENV) .venv-* runs .cache .pytest_cache .ruff_cache build dist

@@ -22,6 +22,7 @@ from benchmarks.claims import (
     ONE,
     PLAIN,
     ROBUST,
+    ROOFLINE,
     TORCH_1,
     TORCH_2,
 )
@@ -68,6 +69,7 @@ def contenders(best: dict[str, str]) -> dict[str, tuple]:
     here, diffrax, torch = (f"benchmarks.{name}_side" for name in ("twinfold", "diffrax", "torch"))
     return {
         PLAIN: (here, "plain"),
+        ROOFLINE: ("benchmarks.roofline", "products"),
         ROBUST: (here, "robust"),
         DIFFRAX: (diffrax, "solve_task", "vmapped", best["vmapped"]),
         BY_HAND: (diffrax, "solve_task", "by hand", best["by hand"]),

@@ -1,4 +1,4 @@
-"""What a robust projection costs in training: `python -m benchmarks.training`, the second half of `make bench`.
+"""What a robust projection costs in training: `python -m benchmarks.training`, the second part of `make bench`.
 
 - `robust_untrained`: value and gradient of a rollout with random weights, where projections are hardest, over the same
   without projection (5 seeds x 10 trajectories x 100 steps, float64);

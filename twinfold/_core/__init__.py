@@ -7,7 +7,7 @@ from twinfold._core._frozen import Frozen
 from twinfold._core._precision import enable_x64
 from twinfold._core._results import RESULTS, first_failure, outcome_codes, outcome_messages
 from twinfold._core._times import check_times
-from twinfold._core._trees import stop_gradient_tree, tree_structure_text, tree_where
+from twinfold._core._trees import stop_gradient_tree, tree_structure_text, tree_take, tree_where
 
 __all__ = [
     "RESULTS",
@@ -24,5 +24,6 @@ __all__ = [
     "select_arguments",
     "stop_gradient_tree",
     "tree_structure_text",
+    "tree_take",
     "tree_where",
 ]

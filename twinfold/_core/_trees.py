@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, PyTree
 
 
@@ -17,6 +18,14 @@ def tree_where(condition: Bool[Array, ""], a: Any, b: Any) -> Any:
 def stop_gradient_tree(tree: Any) -> Any:
     """The same values with zero derivatives."""
     return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
+def tree_take(tree: PyTree, index: Any) -> PyTree:
+    """The entries at `index` of every array of a tree that is not traced.
+
+    They are taken on the host: on the device, every shape would be a program to compile.
+    """
+    return jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)[index]), tree)
 
 
 def tree_structure_text(tree: PyTree) -> str:

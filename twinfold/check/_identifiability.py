@@ -30,7 +30,9 @@ def check_identifiability(subject: Subject) -> list[Finding]:
         return [Finding("identify", "ok", "There is nothing to estimate.")]
     usable = [
         name
-        for name, valid, length in zip(subject.data.names, subject.valid_samples, subject.batch.length, strict=True)
+        for name, valid, length in zip(
+            subject.data.names, subject.valid_samples, np.asarray(subject.batch.length), strict=True
+        )
         if valid >= int(length)
     ]
     if not usable:

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from twinfold._core import tree_take
 from twinfold.check._finding import Finding, Severity, join_names
 from twinfold.check._manifold import constraint_jacobians, equation_rows
 from twinfold.check._noise import estimate_noise
@@ -87,7 +88,7 @@ def _measure(subject: Subject, row: int, states: list[int]) -> list[MeasuredCons
     batch, outputs = subject.batch, [subject.output_of_state[state] for state in states]
     mask, xs = np.asarray(batch.mask)[..., outputs], np.array(subject.simulated[0].xs)
     xs[..., states] = np.where(mask, np.asarray(batch.y)[..., outputs], xs[..., states])
-    parts = _evaluate(subject.physics, batch, jnp.asarray(xs))
+    parts = _evaluate(subject.physics, batch, jax.device_put(xs))
     values, distances, scales = (np.asarray(part)[..., row] for part in parts)
     series = []
     for run, name in enumerate(subject.data.names):
@@ -161,7 +162,7 @@ def _check_bound(row: int, series: list[MeasuredConstraint]) -> Finding:
 def rows_with_unknowns(subject: Subject) -> np.ndarray:
     """Return for each constraint whether it depends on a parameter that is still to be estimated."""
     samples, physics = subject.samples, subject.physics
-    t, x, level = (jnp.asarray(part[0]) for part in (samples.t, samples.x, samples.level))
+    t, x, level = tree_take((samples.t, samples.x, samples.level), 0)
     run = subject.batch.run[samples.run[0]]
 
     def raw_values(twin: Twin) -> list:

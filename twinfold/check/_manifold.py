@@ -2,10 +2,10 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from twinfold._core import tree_take
 from twinfold.check._finding import Finding, Severity, join_names
 from twinfold.check._subject import StateSamples, Subject
 from twinfold.model import Twin, Unknown
@@ -136,17 +136,17 @@ def _describe_redundancy(equations: np.ndarray, left: np.ndarray, rank: int, det
 def equation_rows(subject: Subject) -> np.ndarray:
     """Return the indices of the constraints that are equations, not bounds."""
     samples, twin = subject.samples, subject.physics
-    p = twin.parameters(subject.batch.run[samples.run[0]])
-    bounds = inequality_rows(twin.constraint, jnp.asarray(samples.t[0]), jnp.asarray(samples.x[0]), p)
+    p = twin.parameters(tree_take(subject.batch.run, samples.run[0]))
+    t, x = tree_take((samples.t, samples.x), 0)
+    bounds = inequality_rows(twin.constraint, t, x, p)
     return np.flatnonzero(~np.array(bounds, bool))
 
 
 def constraint_jacobians(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
     """Return dg/dx and dlevel/dx at the states along the data, [K, m, n]."""
     samples = subject.samples
-    run = subject.batch.run[jnp.asarray(samples.run)]
-    at = (jnp.asarray(part) for part in (samples.t, samples.x, samples.level))
-    g, level = _jacobians(subject.physics, run, *at)
+    run = tree_take(subject.batch.run, samples.run)
+    g, level = _jacobians(subject.physics, run, *jax.device_put((samples.t, samples.x, samples.level)))
     return np.asarray(g), np.asarray(level)
 
 

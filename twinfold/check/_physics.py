@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from twinfold._core import RESULTS
+from twinfold._core import RESULTS, tree_take
 from twinfold.check._finding import Finding, join_names
 from twinfold.check._subject import BlockedError, Subject, with_last_layers
 from twinfold.model import BlackBox, Network, Twin
@@ -113,8 +113,7 @@ def check_stability(subject: Subject) -> list[Finding]:
     warning: str | None = None
     for index, run in enumerate(samples.run):
         p = twin.parameters(subject.batch.run[run])
-        x, w = jnp.asarray(samples.x[index]), None if samples.w is None else jnp.asarray(samples.w[index])
-        t, level = jnp.asarray(samples.t[index]), jnp.asarray(samples.level[index])
+        t, x, w, level = tree_take((samples.t, samples.x, samples.w, samples.level), index)
         where = f"at {samples.describe(index, data.names)}"
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -135,11 +134,13 @@ def check_inputs(subject: Subject) -> list[Finding]:
         return []
     rng = np.random.default_rng(subject.seed)
     # Networks start at zero: random last layers show which inputs they take.
-    twin = with_last_layers(subject.initialised, lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), leaf.dtype))
+    twin = with_last_layers(
+        subject.initialised, lambda leaf: jax.device_put(rng.normal(size=leaf.shape).astype(leaf.dtype))
+    )
     effect = np.zeros(len(names))
     for index in range(0, len(samples.t), 6):
-        p = twin.parameters(subject.batch.run[samples.run[index]])
-        at = (jnp.asarray(part[index]) for part in (samples.t, samples.x, samples.w, samples.level))
+        p = twin.parameters(tree_take(subject.batch.run, samples.run[index]))
+        at = tree_take((samples.t, samples.x, samples.w, samples.level), index)
         effect += np.nan_to_num(np.asarray(_input_effect(twin, p, *at)))
     unused = [name for name, size in zip(names, effect, strict=True) if size == 0]
     if unused:

@@ -11,7 +11,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from twinfold.check._subject import Subject, spaced_indices
@@ -60,10 +59,10 @@ def compute_sensitivities(subject: Subject, runs: list[str]) -> Sensitivities:
     longest = max(len(run.ts) for run in data.runs)
     windows = part.states_are_outputs and complete
     batch = data.windows(min(WINDOW, longest)) if windows else batch_with_run_indices(twin, data)
-    scale = jnp.asarray(subject.spread, batch.y.dtype)
+    scale = jax.device_put(subject.spread.astype(batch.y.dtype))
     columns = _describe_columns(part)
     params, frozen = _partition(Estimate(twin, None))
-    rate = jnp.ones(part.state_count, batch.y.dtype)
+    rate = jax.device_put(np.ones(part.state_count, batch.y.dtype))
     problem = TrainingProblem(Loss(), scale, rate, batch, None, frozen)
     jacobian = np.asarray(eqx.filter_jit(problem.residuals_and_jacobian)(params)[1])[: batch.y.size]
     jacobian = jacobian.reshape(-1, batch.y.shape[-1], len(columns)) * np.sqrt(int(np.asarray(batch.mask).sum()))

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twinfold._core import outcome_codes
+from twinfold._core import outcome_codes, tree_take
 from twinfold.check._noise import estimate_noise
 from twinfold.data import Batch, Dataset
 from twinfold.data._rows import batch_with_run_indices, initial_state, initial_states, simulate_row
@@ -107,7 +107,7 @@ class Subject:
     @cached_property
     def state_count(self) -> int:
         """The number of states."""
-        row = _first_row(self.batch)
+        row = tree_take(self.batch, 0)
         return initial_state(self.with_runs, row, self.with_runs.parameters(row.run)).shape[0]
 
     @cached_property
@@ -143,9 +143,9 @@ class Subject:
             raise BlockedError(str(error)) from error
 
     def _check_model(self) -> None:
-        twin, row = self.physics, _first_row(self.batch)
+        twin, row = self.physics, tree_take(self.batch, 0)
         p, w = twin.parameters(row.run), None if row.w is None else row.w[0]
-        x0 = initial_states(twin, self.batch, self.data)[0]
+        x0 = tree_take(initial_states(twin, self.batch, self.data), 0)
         check_model(twin, row.ts[0], x0, w, p)
         outputs = jax.eval_shape(twin.outputs, row.ts[0], x0, w, p).shape[0]
         if outputs != row.y.shape[-1]:
@@ -183,7 +183,7 @@ class Subject:
     def samples(self) -> StateSamples:
         """Up to `MAX_SAMPLES` states, evenly over all runs: measured if all states are, else simulated."""
         batch, (trajectory, _) = self.batch, self.simulated
-        complete = np.asarray(jnp.all(batch.mask, axis=-1))
+        complete = np.all(np.asarray(batch.mask), axis=-1)
         measured = self.states_are_outputs and bool(complete.any())
         usable = complete if measured else np.arange(complete.shape[1])[None] < self.valid_samples[:, None]
         places = np.argwhere(usable)
@@ -215,10 +215,6 @@ def with_last_layers(tree: Any, fill: Callable[[Array], Array]) -> Any:
         return eqx.tree_at(lambda network: network.weights.layers[-1], node, last)
 
     return jax.tree.map(replace, tree, is_leaf=lambda node: isinstance(node, Network))
-
-
-def _first_row(batch: Batch) -> Batch:
-    return jax.tree.map(lambda leaf: leaf[0], batch)
 
 
 @eqx.filter_jit

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -104,7 +105,7 @@ def assemble(runs: Sequence[Run], windows: Sequence[Window], dtype: Any) -> Batc
     samples = begins[run, None] + np.minimum(start[:, None] + sample, stop[:, None] - 1)
 
     def floats(values: np.ndarray) -> Any:
-        return jnp.asarray(values.astype(dtype))
+        return jax.device_put(values.astype(dtype))
 
     all_y = np.concatenate([each.y for each in runs])
     # All runs have inputs, or none; likewise x0.
@@ -115,12 +116,12 @@ def assemble(runs: Sequence[Run], windows: Sequence[Window], dtype: Any) -> Batc
     return Batch(
         ts=floats(ts[samples]),
         y=floats(np.where(mask, y, 0.0)),
-        mask=jnp.asarray(mask),
+        mask=jax.device_put(mask),
         w=None if w is None else floats(w[samples]),
-        length=jnp.asarray(stop - start, jnp.int32),
-        run=jnp.asarray(run, jnp.int32),
-        is_run_start=jnp.asarray(start == 0),
-        previous_window=jnp.asarray(_previous(windows), jnp.int32),
+        length=jax.device_put((stop - start).astype(np.int32)),
+        run=jax.device_put(run.astype(np.int32)),
+        is_run_start=jax.device_put(start == 0),
+        previous_window=jax.device_put(np.array(_previous(windows), np.int32)),
         x0=None if x0 is None else floats(x0[run]),
         origin_t=floats(ts[begins[run]]),
         # NaN, not 0, for a missing value: it must never become an initial state.
@@ -133,7 +134,7 @@ def floating(dtype: Any) -> np.dtype:
     """The floating-point dtype that JAX uses for `dtype`: float32 for float64 unless x64 is enabled."""
     if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"dtype={dtype!r}: give a floating-point dtype.")
-    return jnp.zeros((), dtype).dtype
+    return jax.dtypes.canonicalize_dtype(np.float64 if dtype is None else dtype)
 
 
 def _spans(samples: int, length: int, stride: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +226,18 @@ class Dataset:
             raise ValueError(f"{argument}={names!r}: give a list of run names.")
         for name in sorted(set(names) - set(self.names)):
             raise ValueError(f"{argument}: there is no run {unknown_name(name, self.names)}")
+
+
+def join(parts: Iterable[Dataset]) -> Dataset:
+    """All runs, in the order of the parts: what is computed of them together is compiled once."""
+    parts = tuple(parts)
+    return dataclasses.replace(parts[0], runs=tuple(run for part in parts for run in part.runs))
+
+
+def split_rows(parts: Mapping[str, Dataset]) -> dict[str, slice]:
+    """The runs of each part among those of the joined parts."""
+    ends = np.cumsum([len(part) for part in parts.values()]).tolist()
+    return {name: slice(end - len(part), end) for (name, part), end in zip(parts.items(), ends, strict=True)}
 
 
 def _check_distinct(names: Sequence[str], argument: str, kind: str) -> None:

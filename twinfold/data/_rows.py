@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from twinfold._core import tree_take
 from twinfold.data._batch import Batch
 from twinfold.data._dataset import Dataset
 from twinfold.data._run import Run
@@ -52,8 +53,8 @@ def check_batch(twin: Twin, batch: Batch, data: Dataset, argument: str = "data",
     **Arguments:** `twin`; `batch` of `data`, which messages call `argument`; `drawn=False` for a twin whose learned
     parts have no weights yet: only the initial states are checked.
     """
-    x = initial_states(twin, batch, data, argument)[0]
-    row = jax.tree.map(lambda leaf: leaf[0], batch)
+    x = tree_take(initial_states(twin, batch, data, argument), 0)
+    row = tree_take(batch, 0)
     p, w = twin.parameters(row.run), None if row.w is None else row.w[0]
     if drawn:
         check_model(twin, row.ts[0], x, w, p)
@@ -70,7 +71,7 @@ def initial_states(twin: Twin, batch: Batch, data: Dataset, argument: str = "dat
     """The initial state of every run of `data`; a `ValueError` for a run that has none."""
     starts = np.flatnonzero(batch.is_run_start)
     first = (batch.origin_t, batch.origin_y, batch.origin_w, batch.x0, batch.run)
-    xs = _initial_states(twin, *jax.tree.map(lambda leaf: leaf[starts], first))
+    xs = _initial_states(twin, *tree_take(first, starts))
     if xs.ndim != 2:
         raise ValueError(f"initial: the state has shape {xs.shape[1:]}; it must be a vector.")
     check_initial_states(twin, data.runs, np.asarray(xs), data.output_names, argument)

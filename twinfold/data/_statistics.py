@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from twinfold.data._batch import floating
@@ -47,10 +47,10 @@ def _mean_and_spread(columns: Sequence[np.ndarray], dtype: np.dtype) -> tuple[An
         # Rounding gives a constant channel a spread near 1e-17; dividing by it would amplify noise.
         rounding = 8 * np.finfo(np.float64).eps * np.abs(values).max(initial=0.0)
         spreads.append(spread if spread > rounding else 0.0)
-    return jnp.asarray(np.asarray(means, dtype)), _nonzero(spreads, dtype)
+    return jax.device_put(np.asarray(means, dtype)), _nonzero(spreads, dtype)
 
 
 def _nonzero(values: Sequence[float], dtype: np.dtype) -> Any:
     """The spreads, with 1 in place of 0."""
     spreads = np.asarray(values, dtype)
-    return jnp.asarray(np.where(spreads > 0, spreads, np.ones((), dtype)))
+    return jax.device_put(np.where(spreads > 0, spreads, np.ones((), dtype)))

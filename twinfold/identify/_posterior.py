@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from twinfold._core import tree_take
 from twinfold.data import Dataset
 from twinfold.data._rows import batch_with_run_indices
 from twinfold.identify._uncertainty import correlation_time
@@ -85,12 +86,12 @@ def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterio
     tw.identify.posterior(fit, data, loss=tw.Loss()).inflation  # {".params['k']": 1.0}: there is no learned part
     ```
     """
-    params, twin = jax.tree.map(lambda leaf: leaf[seed], fit.params), fit.twin_of(seed)
+    params, twin = tree_take(fit.params, seed), fit.twin_of(seed)
     batch = batch_with_run_indices(twin, data)
-    rate = jnp.ones(1, batch.y.dtype)
+    rate = jax.device_put(np.ones(1, batch.y.dtype))
     problem = TrainingProblem(loss, output_scale(batch, loss), rate, batch, None, fit.frozen)
     residual, jacobian = (np.asarray(part) for part in _linearise(problem, params))
-    measured = int(batch.mask.sum())
+    measured = int(np.asarray(batch.mask).sum())
     errors = residual[: batch.y.size].reshape(batch.y.shape) * np.sqrt(measured)
     times = [correlation_time(each, mask) for each, mask in zip(errors, np.asarray(batch.mask), strict=True)]
     mean_square = float(np.sum(errors**2) / measured)

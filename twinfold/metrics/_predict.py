@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twinfold._core import RESULTS
+from twinfold._core import RESULTS, outcome_codes, tree_take
 from twinfold.data import Batch, Dataset
 from twinfold.data._rows import batch_with_run_indices, check_batch, simulate_row
 from twinfold.model import Twin
@@ -54,7 +54,7 @@ class Predictions:
     def failed_steps(self) -> np.ndarray:
         """[S, R, T]: the steps that did not succeed or whose prediction is not finite."""
         finite = np.isfinite(self.predicted).all(-1)
-        return self.is_sample & (np.asarray(self.result != RESULTS.successful) | ~finite)
+        return self.is_sample & ((np.asarray(outcome_codes(self.result)) != 0) | ~finite)
 
     def reason(self, seed: int, run: int) -> str:
         """Why the run at index `run` failed with the seed at index `seed`; empty if it did not."""
@@ -76,6 +76,15 @@ class Predictions:
         return dataclasses.replace(
             self, violation=_finite_or_inf(violation), relative_violation=_finite_or_inf(relative)
         )
+
+    def select(self, rows: slice) -> "Predictions":
+        """The predictions of these runs, as long as the longest of them."""
+        length = self.length[rows]
+        cut = slice(int(length.max()))
+        by_run = {name: getattr(self, name)[rows, cut] for name in ("ts", "y", "mask")}
+        by_seed = {name: getattr(self, name)[:, rows, cut] for name in ("predicted", "violation", "relative_violation")}
+        result = tree_take(self.result, (slice(None), rows, cut))
+        return dataclasses.replace(self, runs=self.runs[rows], length=length, result=result, **by_run, **by_seed)
 
     def until(self, duration: float) -> "Predictions":
         """The predictions of the first `duration` units of time of each run."""
@@ -113,8 +122,8 @@ def predict(model: Twin | Fit, data: Dataset) -> Predictions:
     twin = model.twin_of(0) if fitted else model
     batch = batch_with_run_indices(twin, data)
     check_batch(twin, batch, data)
-    twins, seeds = _stacked(model), model.seeds if fitted else (0,)
-    predicted, violation, relative, result = _simulate(twins, batch, len(seeds))
+    seeds = model.seeds if fitted else (0,)
+    predicted, violation, relative, result = _simulate(_stacked(model) if fitted else twin, batch, fitted)
     return Predictions(
         seeds,
         data.names,
@@ -144,21 +153,22 @@ def _finite_or_inf(values: Array) -> np.ndarray:
     return np.where(np.isfinite(values), values, np.inf)
 
 
-def _stacked(model: Twin | Fit) -> Twin:
+def _stacked(fit: Fit) -> Twin:
     """A twin whose arrays have a leading axis of seeds."""
-    if not isinstance(model, Fit):
-        return jax.tree.map(lambda leaf: leaf[None] if eqx.is_array(leaf) else leaf, model)
-    arrays = model.map(lambda twin: eqx.filter(twin, eqx.is_array))
-    return eqx.combine(arrays, eqx.filter(model.twin_of(0), eqx.is_array, inverse=True))
+    arrays = fit.map(lambda twin: eqx.filter(twin, eqx.is_array))
+    return eqx.combine(arrays, eqx.filter(fit.twin_of(0), eqx.is_array, inverse=True))
 
 
 @eqx.filter_jit
-def _simulate(twins: Twin, batch: Batch, seeds: int) -> tuple[Array, Array, Array, RESULTS]:
+def _simulate(twins: Twin, batch: Batch, stacked: bool) -> tuple[Array, Array, Array, RESULTS]:
+    """The predictions of a stack of twins, or of one twin, in either case with a leading axis of seeds."""
+
     def run(twin: Twin, row: Batch) -> tuple[Array, Array, Array, RESULTS]:
         simulation = simulate_row(twin, row)
         trajectory = simulation.trajectory
         return simulation.valid_ys, trajectory.violation, trajectory.relative_violation, trajectory.result
 
-    # `axis_size` is required because a twin without arrays has no leading axis.
-    each = eqx.filter_vmap(lambda twin: jax.vmap(lambda row: run(twin, row))(batch), axis_size=seeds)
-    return each(twins)
+    def runs(twin: Twin) -> tuple[Array, Array, Array, RESULTS]:
+        return jax.vmap(lambda row: run(twin, row))(batch)
+
+    return eqx.filter_vmap(runs)(twins) if stacked else jax.tree.map(lambda leaf: leaf[None], runs(twins))

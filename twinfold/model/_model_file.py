@@ -79,7 +79,7 @@ def load_model(path: str | Path, twin: Twin) -> Twin:
             f"{_first_difference(header.structure, structure)}. Load it with the system.py that it was fitted with."
         )
     paths = jax.tree_util.tree_map_with_path
-    return paths(lambda p, leaf: jnp.asarray(stored[jax.tree_util.keystr(p)]) if _is_array(leaf) else leaf, like)
+    return paths(lambda p, leaf: jax.device_put(stored[jax.tree_util.keystr(p)]) if _is_array(leaf) else leaf, like)
 
 
 def _is_array(leaf: Any) -> bool:

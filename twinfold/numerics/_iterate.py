@@ -5,8 +5,6 @@ carried is separate from what is reported: the caller builds its result from the
 Vmapped, a loop runs until the last lane has finished, and one that no lane enters costs next to nothing.
 """
 
-import itertools
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,10 +13,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twinfold._core import tree_where
+from twinfold.numerics._carry import batched_alike, packing
 from twinfold.typing import Flag
 
 Carry = TypeVar("Carry")
-MAX_PACKED = 64  # numbers; a count among them must be exact in float32
 
 
 def iterate(
@@ -29,7 +27,7 @@ def iterate(
     `usual`: the number of steps that most lanes of a batch need. On an accelerator, where evaluating the condition
     costs more than a step, they run in a loop of known length.
     """
-    pack, unpack = _packing(carry)
+    pack, unpack = packing(carry)
 
     def advance(packed: Any) -> Any:
         return pack(step(unpack(packed)))
@@ -40,34 +38,7 @@ def iterate(
     packed = pack(carry)
     if usual and jax.default_backend() != "cpu":
         packed = jax.lax.fori_loop(0, usual, lambda _, at: tree_where(goes_on(at), advance(at), at), packed)
-    return unpack(jax.lax.while_loop(goes_on, advance, packed))
-
-
-def _packing(carry: Carry) -> tuple[Callable[[Carry], Any], Callable[[Any], Carry]]:
-    """Functions to and from one vector that holds all numbers of a small carry, counts and flags too.
-
-    A vmapped loop selects between the old and the new for each array that it carries: of few numbers that takes longer
-    than to compute them.
-    """
-    leaves, structure = jax.tree.flatten(carry)
-    shapes, dtypes = [jnp.shape(leaf) for leaf in leaves], [jnp.result_type(leaf) for leaf in leaves]
-    sizes = [math.prod(shape) for shape in shapes]
-    reals = {dtype for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)}
-    others = {jnp.dtype(kind) for kind in (bool, jnp.int32, jnp.int64)}
-    if sum(sizes) > MAX_PACKED or len(reals) != 1 or not set(dtypes) <= reals | others:
-        return (lambda carry: carry), (lambda packed: packed)
-    (real,) = reals
-    ends = list(itertools.accumulate(sizes))
-
-    def pack(carry: Carry) -> Any:
-        return jnp.concatenate([jnp.ravel(leaf).astype(real) for leaf in jax.tree.leaves(carry)])
-
-    def unpack(packed: Any) -> Carry:
-        parts = (packed[end - size : end] for size, end in zip(sizes, ends, strict=True))
-        values = [part.reshape(shape).astype(dtype) for part, shape, dtype in zip(parts, shapes, dtypes, strict=True)]
-        return jax.tree.unflatten(structure, values)
-
-    return pack, unpack
+    return unpack(jax.lax.while_loop(goes_on, advance, batched_alike(packed)))
 
 
 def iterate_exactly(carry: Carry, step: Callable[[Carry], Carry], steps: int) -> Carry:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from twinfold._core import RESULTS, first_failure
 from twinfold.numerics._advance import CellState, advance, initial_cell_state
+from twinfold.numerics._carry import batched_alike
 from twinfold.numerics._cell import Cell
 from twinfold.numerics._constraint import violation_scale
 from twinfold.typing import ConstraintVector, Parameters, State, Times
@@ -131,6 +132,7 @@ def rollout(
         return state, (state, report)
 
     first = initial_cell_state(cell, ts[0], x0, None if w is None else w[0], p)
+    first = batched_alike(first, cell.field)
     states, report = unroll(step, first, ts, w, remat=remat)
     result = report.result
     if inconsistent_x0 == "refuse":

@@ -7,7 +7,7 @@ from typing import Any
 from twinfold.data import Dataset
 from twinfold.model import Twin
 from twinfold.report._estimates import ParameterEstimate, estimate_parameters
-from twinfold.report._learned_parts import LearnedPart, Samples, describe_parts, sample_states
+from twinfold.report._learned_parts import LearnedPart, Samples, describe_parts, sample_splits, sample_states
 from twinfold.report._predictions import SplitPredictions, predict_splits
 from twinfold.report._responses import Response, response
 from twinfold.train import Fit
@@ -45,16 +45,17 @@ def analyse(
 ) -> Analysis:
     """Predict the runs, evaluate the learned parts and estimate standard errors; `data` by split, with "train"."""
     train = data["train"]
-    samples = sample_states(twin, train)
-    names = _state_names(train.output_names if states is None and twin.observe is None else states, samples)
     problems: list[str] = []
     splits = predict_splits(twin, fit, data, problems)
-    parts = describe_parts(twin, samples, names, train.input_names)
-    extrapolation = {}
-    for split, each in splits.items():
-        if split != "train":
-            others = describe_parts(twin, sample_states(twin, each.data), names, each.data.input_names)
-            extrapolation[split] = _outside_range(parts, others)
+    samples = _sample_splits(twin, {"train": train} | {k: v.data for k, v in splits.items() if k != "train"})
+    outputs_are_states = states is None and twin.observe is None
+    names = _state_names(train.output_names if outputs_are_states else states, samples["train"])
+    parts = describe_parts(twin, samples["train"], names, train.input_names)
+    extrapolation = {
+        split: _outside_range(parts, describe_parts(twin, samples[split], names, each.data.input_names))
+        for split, each in splits.items()
+        if split != "train"
+    }
     return Analysis(
         twin=twin,
         fit=fit,
@@ -69,6 +70,13 @@ def analyse(
         extrapolation=extrapolation,
         problems=problems,
     )
+
+
+def _sample_splits(twin: Twin, splits: Mapping[str, Dataset]) -> dict[str, Samples]:
+    try:
+        return sample_splits(twin, splits)
+    except ValueError:  # for example a name of a run in two splits
+        return {split: sample_states(twin, data) for split, data in splits.items()}
 
 
 def _state_names(states: Sequence[str] | None, samples: Samples) -> list[str]:

@@ -17,9 +17,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from twinfold.data import Batch, Dataset
-from twinfold.data._rows import batch_with_run_indices, simulate_row
+from twinfold.data._rows import batch_with_run_indices, initial_state
 from twinfold.identify import posterior, uncertainty
-from twinfold.model import Twin, Unknown
+from twinfold.model import Twin, Unknown, simulate_unchecked
 from twinfold.model._unknown import is_unknown
 from twinfold.train import Fit, Loss
 from twinfold.train._prepare import output_scale
@@ -130,7 +130,15 @@ def _sensitivity(twin: Twin, batch: Batch) -> tuple[Float[Array, "R T k P"], Flo
 
     def outputs(raw: Array) -> tuple[Array, Array]:
         moved = eqx.tree_at(lambda twin: [unknown.raw for unknown in twin.unknowns()], twin, unravel(raw))
-        ys = jax.vmap(lambda row: simulate_row(moved, row).ys)(batch)
+
+        def run(row: Batch) -> Array:
+            p = moved.parameters(row.run)
+            x0 = initial_state(moved, row, p)
+            # Zero, with a derivative: else JAX differentiates the whole scan once more to find that x has one.
+            x0 = x0 + 0 * jnp.sum(raw).astype(x0.dtype)
+            return simulate_unchecked(moved, x0, row.ts, row.w, p).ys
+
+        ys = jax.vmap(run)(batch)
         return ys, ys
 
     return jax.jacfwd(outputs, has_aux=True)(raw)

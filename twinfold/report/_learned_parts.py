@@ -1,8 +1,9 @@
 """The learned parts of a twin, and the values that their inputs take along a data set."""
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from twinfold._core import tree_take
 from twinfold.data import Batch, Dataset
+from twinfold.data._dataset import join, split_rows
 from twinfold.data._rows import batch_with_run_indices, simulate_row
 from twinfold.model import MLP, AbstractLearned, Network, Twin, count_parameters
 
@@ -48,13 +51,26 @@ class LearnedPart:
 
 def sample_states(twin: Twin, data: Dataset, max_samples: int = MAX_SAMPLES) -> Samples:
     """Samples spread evenly over a data set, with measured states if most samples are complete, else simulated ones."""
-    batch = batch_with_run_indices(twin, data)
-    real = np.asarray(jnp.arange(batch.ts.shape[1]) < batch.length[:, None])
+    return sample_splits(twin, {"": data}, max_samples)[""]
+
+
+def sample_splits(twin: Twin, splits: Mapping[str, Dataset], max_samples: int = MAX_SAMPLES) -> dict[str, Samples]:
+    """`sample_states` of each split, simulated together: each shape is a program to compile."""
+    batch = batch_with_run_indices(twin, join(splits.values()))
+    simulated = functools.cache(lambda: np.asarray(_simulated_states(twin, batch)))
+    return {
+        split: _samples(twin, tree_take(batch, rows), lambda rows=rows: simulated()[rows], max_samples)
+        for split, rows in split_rows(splits).items()
+    }
+
+
+def _samples(twin: Twin, batch: Batch, simulated: Callable[[], np.ndarray], max_samples: int) -> Samples:
+    real = np.arange(batch.ts.shape[1]) < np.asarray(batch.length)[:, None]
     complete = real & np.asarray(batch.mask).all(-1)
     if twin.observe is None and complete.sum() > 0.5 * real.sum():
         xs, real = np.asarray(batch.y), complete
     else:
-        xs = np.asarray(_simulated_states(twin, batch))
+        xs = simulated()
     rows, columns = np.nonzero(real & np.isfinite(xs).all(-1))
     chosen = spread_indices(len(rows), max_samples)
     rows, columns = rows[chosen], columns[chosen]

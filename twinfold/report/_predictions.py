@@ -9,7 +9,9 @@ import equinox as eqx
 import jax
 import numpy as np
 
+from twinfold._core import tree_take
 from twinfold.data import Dataset
+from twinfold.data._dataset import join, split_rows
 from twinfold.metrics import Predictions, predict
 from twinfold.model import Twin
 from twinfold.report._numbers import json_numbers
@@ -52,10 +54,32 @@ def predict_splits(
     twin: Twin, fit: Fit | None, splits: Mapping[str, Dataset], problems: list[str]
 ) -> dict[str, SplitPredictions]:
     """Predict the first `MAX_RUNS` runs of every split; a split that cannot be predicted is reported in `problems`."""
+    shown = {split: data.select(data.names[:MAX_RUNS]) for split, data in splits.items()}
+    try:
+        return _predict_together(twin, fit, shown)
+    except ValueError:
+        return _predict_one_by_one(twin, fit, shown, problems)
+
+
+def _predict_together(twin: Twin, fit: Fit | None, splits: Mapping[str, Dataset]) -> dict[str, SplitPredictions]:
+    """All splits in one prediction, since each shape is a program to compile."""
+    together, rows = _predict_split(twin, fit, join(splits.values())), split_rows(splits)
+    found = {}
+    for split, data in splits.items():
+        own = together.predictions.select(rows[split])
+        bounds = (together.low, together.high)
+        low, high = (None if each is None else each[rows[split], : own.ts.shape[1]] for each in bounds)
+        found[split] = SplitPredictions(data, own, low, high)
+    return found
+
+
+def _predict_one_by_one(
+    twin: Twin, fit: Fit | None, splits: Mapping[str, Dataset], problems: list[str]
+) -> dict[str, SplitPredictions]:
     found = {}
     for split, data in splits.items():
         try:
-            found[split] = _predict_split(twin, fit, data.select(data.names[:MAX_RUNS]))
+            found[split] = _predict_split(twin, fit, data)
         except ValueError as error:
             # For example a run without its own parameters: the other splits are still worth a report.
             problems.append(f"The {split} runs could not be predicted: {error}")
@@ -68,7 +92,7 @@ def _predict_split(twin: Twin, fit: Fit | None, data: Dataset) -> SplitPredictio
         return SplitPredictions(data, predict(twin, data), None, None)
     seeds = predict(fit, data)
     # Usually the twin is that of one seed and has just been predicted with the others.
-    same = bool(eqx.tree_equal(twin, fit.twin))
+    same = bool(eqx.tree_equal(*jax.device_get((twin, fit.twin))))
     values = np.where(np.isfinite(seeds.predicted), seeds.predicted, np.nan)[usable]
     low, high = np.fmin.reduce(values), np.fmax.reduce(values)
     return SplitPredictions(data, _select_seed(seeds, fit.best) if same else predict(twin, data), low, high)
@@ -77,7 +101,7 @@ def _predict_split(twin: Twin, fit: Fit | None, data: Dataset) -> SplitPredictio
 def _select_seed(predictions: Predictions, seed: int) -> Predictions:
     one, fields = slice(seed, seed + 1), ("seeds", "predicted", "violation", "relative_violation")
     values = {name: getattr(predictions, name)[one] for name in fields}
-    return dataclasses.replace(predictions, **values, result=jax.tree.map(lambda codes: codes[one], predictions.result))
+    return dataclasses.replace(predictions, **values, result=tree_take(predictions.result, one))
 
 
 def page_runs(splits: Mapping[str, SplitPredictions]) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.spatial import KDTree
@@ -107,7 +106,7 @@ def _width(samples: np.ndarray) -> float:
 
 def _evaluate(twin: Twin, fit: Fit | None, part: LearnedPart, u: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """The outputs of the part at each row of u, [M, out], and those of every usable seed, [S, M, out]."""
-    points, usable = jnp.asarray(u), usable_seeds(fit)
+    points, usable = jax.device_put(u), usable_seeds(fit)
     values = np.asarray(_outputs(twin, part.index, points), np.float64)
     if fit is None or len(usable) < 2:
         return values, None

@@ -8,7 +8,6 @@ from zipfile import BadZipFile
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -68,4 +67,4 @@ class Checkpoint:
         """The tree saved under `name`, in the structure of `like`."""
         leaves, structure = jax.tree.flatten(like)
         stored = [self._arrays[f"{name}.{index}"] for index in range(len(leaves))]
-        return jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in stored])
+        return jax.tree.unflatten(structure, [jax.device_put(leaf) for leaf in stored])

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from twinfold._core import tree_structure_text
+from twinfold._core import tree_structure_text, tree_take
 from twinfold._version import __version__
 from twinfold.data import Dataset
 from twinfold.model import Twin, count_parameters
@@ -72,7 +72,7 @@ class Fit:
 
     def twin_of(self, index: int) -> Twin:
         """The fitted twin of the seed at `index`."""
-        return self._estimate(jax.tree.map(lambda leaf: leaf[index], self.params)).twin
+        return self._estimate(tree_take(self.params, index)).twin
 
     def map(self, fn: Callable[[Twin], Any]) -> Any:
         """`fn` of each seed's twin, side by side; results have a leading axis of seeds."""
@@ -148,7 +148,7 @@ def fit(
         remat=remat,
         project=project,
     )
-    keys = jax.vmap(jax.random.key)(jnp.array(names))
+    keys = jax.vmap(jax.random.key)(np.array(names))
     identity = {
         "twinfold": __version__,
         "jax": jax.__version__,
@@ -171,7 +171,7 @@ def fit(
         history=run.history,
         seconds=run.progress.seconds,
         interrupted=run.interrupted,
-        parameters=count_parameters(jax.tree.map(lambda leaf: leaf[0], params)),
+        parameters=count_parameters(tree_take(params, 0)),
         params=run.progress.state.best,
         frozen=problems[0].frozen,
     )
@@ -216,8 +216,9 @@ class _Run:
         self.identity, self.path = identity, path
         self.interrupted = False
         count = keys.shape[0]
-        unscored = jnp.full(count, jnp.inf, problems[0].batch.y.dtype)
-        self.progress = _Progress(0, begin_stage(problems[0], methods[0], params, unscored, jnp.zeros(count, bool)))
+        unscored = jax.device_put(np.full(count, np.inf, problems[0].batch.y.dtype))
+        none_failed = jax.device_put(np.zeros(count, bool))
+        self.progress = _Progress(0, begin_stage(problems[0], methods[0], params, unscored, none_failed))
         self.records: list[dict[str, np.ndarray]] = []
 
     @property
@@ -237,7 +238,7 @@ class _Run:
                 method, done = self.methods[stage], int(np.asarray(state.epoch).max())
                 before = sum(each.epochs for each in self.methods[:stage])
                 epochs = min(epochs, CHUNK, method.epochs - done)
-                if epochs <= 0 or bool(np.all(state.finished | state.failed)):
+                if epochs <= 0 or bool(np.all(np.asarray(state.finished) | np.asarray(state.failed))):
                     self._report(report, before + method.epochs)
                     if self._repeat_projected():
                         epochs = 1

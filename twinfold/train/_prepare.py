@@ -6,8 +6,10 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from twinfold._core import tree_take
 from twinfold.data import Batch, Dataset
 from twinfold.data._rows import batch_with_run_indices, check_batch
 from twinfold.model import Twin
@@ -62,10 +64,10 @@ def prepare(
     states = check_batch(twin, batch, data, drawn=False).shape[0]
     if held is not None and valid is not None:
         check_batch(twin, held, valid, "valid", drawn=False)
-    measured = twin.observe is None and twin.trajectory is None and bool(jnp.all(batch.mask))
+    measured = twin.observe is None and twin.trajectory is None and bool(np.all(batch.mask))
     if methods is None:
         methods = default_methods(batch.ts.shape[1] if measured and window is None else None)
-    estimated = not bool(jnp.all(batch.is_run_start)) and (not measured if shooting is None else shooting)
+    estimated = not bool(np.all(batch.is_run_start)) and (not measured if shooting is None else shooting)
     if not estimated:
         _check_window_starts(twin, batch)
     _check_stages(methods, measured, estimated)
@@ -83,11 +85,11 @@ def prepare(
     parts = [eqx.partition(estimate, estimate.trainable(trainable)) for estimate in estimates]
     if not jax.tree.leaves(parts[0][0]):
         raise ValueError("twin: there is nothing to train; it has no learned part and no Unknown parameter.")
-    params = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(part[0] for part in parts))
+    params = jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *(part[0] for part in parts))
     sigma = output_scale(batch, loss)
     # Rates of hidden states are not known: they count as they are.
     rate = statistics.rate_std if loss.scale == "std" else None
-    units = jnp.ones(states, batch.y.dtype) if rate is None else rate
+    units = jax.device_put(np.ones(states, batch.y.dtype)) if rate is None else rate
     batches = (batch if method.window is None else data.windows(method.window) for method in methods)
     first = _first_projected(twin, methods, project)
     problems = tuple(
@@ -144,11 +146,11 @@ def _with_runs(twin: Twin, data: Dataset, trainable: str) -> Twin:
 
 def _check_window_starts(twin: Twin, batch: Batch) -> None:
     """Every window inside a run starts from a measured state, or a `ValueError` says why it cannot."""
-    inside = ~batch.is_run_start
-    if twin.trajectory is not None or not bool(jnp.any(inside)):
+    inside = ~np.asarray(batch.is_run_start)
+    if twin.trajectory is not None or not inside.any():
         return
     reason = "the outputs are not the states" if twin.observe is not None else ""
-    if not reason and not bool(jnp.all(batch.mask[:, 0] | ~inside[:, None])):
+    if not reason and not bool(np.all(np.asarray(batch.mask)[:, 0] | ~inside[:, None])):
         reason = "some of the states at their first samples were not measured"
     if reason:
         raise ValueError(
@@ -171,10 +173,10 @@ def _check_stages(methods: tuple[AbstractMethod, ...], measured: bool, estimated
 
 def _check_stability(twin: Twin, batch: Batch, x: State) -> None:
     """Warn of an explicit step that is too long; no error: an untrained network says little about a trained one."""
-    row = jax.tree.map(lambda leaf: leaf[0], batch)
+    row = tree_take(batch, 0)
     p, w = twin.parameters(row.run), None if row.w is None else row.w[0]
     level = twin.constraint.level(row.ts[0], x, p)
-    problem = stability_problem(twin.cell, row.ts[0], x, w, p, level, float(jnp.max(jnp.diff(batch.ts))))
+    problem = stability_problem(twin.cell, row.ts[0], x, w, p, level, float(np.max(np.diff(batch.ts))))
     if problem is not None:
         warnings.warn(problem, stacklevel=4)
 

@@ -40,6 +40,7 @@ class Record(eqx.Module):
     failed_runs: Int[Array, "..."]
 
 
+@eqx.filter_jit
 def begin_stage(
     problem: TrainingProblem,
     method: AbstractMethod,
@@ -101,8 +102,9 @@ def run_epochs(
         after = tree_where(active, tree_where(finite, moved, lost), seed)
         return after, Record(report.loss, score, report.rate, report.failed)
 
-    advance = jax.vmap(one_epoch)
-    shape = jax.eval_shape(lambda: advance(seeds, keys)[1])
+    # As a function of its own, an epoch is traced once, for its shape and for the loop.
+    advance = jax.jit(jax.vmap(one_epoch))
+    _, shape = jax.eval_shape(advance, seeds, keys)
     history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:

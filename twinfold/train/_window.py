@@ -23,6 +23,7 @@ from twinfold.data import Batch
 from twinfold.data._rows import initial_state
 from twinfold.numerics import violation_scale
 from twinfold.numerics._advance import CellState, advance, initial_cell_state
+from twinfold.numerics._carry import batched_alike
 from twinfold.numerics._rollout import unroll
 from twinfold.train._estimate import Estimate
 from twinfold.typing import ConstraintVector, State
@@ -135,6 +136,7 @@ def predict_window(
     twin = estimate(v).twin
     w0 = None if row.w is None else row.w[0]
     begin = initial_cell_state(twin.cell, row.ts[0], at.x, w0, twin.parameters(row.run))
-    (xs, zs), successful = unroll(step, (first, begin.z, begin.alive), row.ts, row.w, remat=problem.remat)
+    carry = batched_alike((first, begin.z, begin.alive), twin.cell.field)
+    (xs, zs), successful = unroll(step, carry, row.ts, row.w, remat=problem.remat)
     last = jax.tree.map(lambda leaf: leaf[row.length - 1], xs)
     return Prediction(jax.vmap(features)(row.ts, xs, row.w, zs), first, last, ~jnp.all(successful))

@@ -5,11 +5,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from twinfold.check import Finding
 from twinfold.data import Dataset
+from twinfold.data._dataset import split_rows
 from twinfold.metrics import Predictions, measure, predict, rmse
 from twinfold.model import AbstractLearned, Twin
 from twinfold.model._learned.base import learned_parts, trainable
@@ -28,14 +28,19 @@ def without_learned_parts(twin: Twin) -> Twin:
         if not isinstance(node, AbstractLearned):
             return node
         weights, rest = eqx.partition(node, trainable(node))
-        return eqx.combine(jax.tree.map(jnp.zeros_like, weights), rest)
+        return eqx.combine(_zeros_like(weights), rest)
 
     return jax.tree.map(zeroed, twin, is_leaf=lambda node: isinstance(node, AbstractLearned))
 
 
+def _zeros_like(tree: Any) -> Any:
+    """Zeros from the host, where they are not a program to compile."""
+    return jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), tree)
+
+
 def with_first_guess(twin: Twin) -> Twin:
     """The twin with every `Unknown` at its first guess."""
-    zeros = [jnp.zeros_like(unknown.raw) for unknown in twin.unknowns()]
+    zeros = [_zeros_like(unknown.raw) for unknown in twin.unknowns()]
     return eqx.tree_at(lambda twin: [unknown.raw for unknown in twin.unknowns()], twin, zeros) if zeros else twin
 
 
@@ -58,10 +63,9 @@ def evaluate_with_baselines(
         models[PURE_PHYSICS] = with_first_guess(without_learned_parts(twin))
     predictions = {name: predict(model, data) for name, model in models.items()}
     predictions[CONSTANT] = _constant(predictions[TWIN], split.train)
-    ends = np.cumsum([len(part) for part in parts.values()]).tolist()
-    rows = {name: slice(end - len(part), end) for (name, part), end in zip(parts.items(), ends, strict=True)}
+    rows = split_rows(parts)
     return {
-        model: {part: _metrics(_select_runs(each, rows[part]), data.output_names) for part in parts}
+        model: {part: _metrics(each.select(rows[part]), data.output_names) for part in parts}
         for model, each in predictions.items()
     }
 
@@ -93,17 +97,7 @@ def _constant(like: Predictions, train: Dataset) -> Predictions:
         predicted=np.broadcast_to(mean, like.predicted.shape),
         violation=no_constraint,
         relative_violation=no_constraint,
-        result=jax.tree.map(jnp.zeros_like, like.result),
-    )
-
-
-def _select_runs(predictions: Predictions, rows: slice) -> Predictions:
-    return dataclasses.replace(
-        predictions,
-        runs=predictions.runs[rows],
-        **{name: getattr(predictions, name)[rows] for name in ("ts", "y", "mask", "length")},
-        **{name: getattr(predictions, name)[:, rows] for name in ("predicted", "violation", "relative_violation")},
-        result=jax.tree.map(lambda codes: codes[:, rows], predictions.result),
+        result=_zeros_like(like.result),
     )
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from twinfold.data import Dataset, load_dataset
+from twinfold.data._dataset import join
 from twinfold.workspace._config import DataConfig
 
 
@@ -24,8 +25,7 @@ class DataSplit:
 
     def joined(self) -> Dataset:
         """All runs, in the order of the parts."""
-        runs = tuple(run for data in self.by_name().values() for run in data.runs)
-        return Dataset(runs, self.train.output_names, self.train.input_names)
+        return join(self.by_name().values())
 
 
 def read_data(config: DataConfig, folder: Path, **changes: Any) -> Dataset:

@@ -159,6 +159,14 @@ def test_more_rows_than_columns():
     np.testing.assert_allclose(space.q[:4] @ space.q[:4].T, np.eye(4), rtol=0, atol=1e-14)
 
 
+@every_size
+def test_volume(size):
+    jacobian = random(size, size + 2)
+    unit = jacobian / np.linalg.norm(jacobian, axis=1, keepdims=True)
+    expected = np.sqrt(np.linalg.det(unit @ unit.T))
+    np.testing.assert_allclose(factorise(jnp.asarray(jacobian)).volume, expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize(("size", "columns"), [(4, 3), (8, 5), (11, 4), (10, 12)])
 def test_which_rows_are_dropped_does_not_depend_on_their_order(size, columns):
     """So that a correction is the same where dependent rows do not agree, as to second order they never do."""

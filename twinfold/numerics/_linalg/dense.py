@@ -130,6 +130,13 @@ class RowSpace(eqx.Module):
         """The lengths of the rows of G."""
         return jnp.sqrt(jnp.sum(self.factor**2, axis=1))
 
+    @property
+    def volume(self) -> Float[Array, ""]:
+        """The volume spanned by the rows that are kept, each of length one: 1 if they are orthogonal."""
+        chosen = jnp.eye(self.factor.shape[0], dtype=self.factor.dtype) if self.order is None else self.order.T
+        pivots = jnp.sum(self.factor * chosen, axis=1)
+        return jnp.prod(jnp.where(self.kept, jnp.abs(pivots) / self.lengths, 1))
+
     def solve(self, b: ConstraintVector) -> ConstraintVector:
         """F^-1 b."""
         if self.order is None:

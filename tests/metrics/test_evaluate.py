@@ -1,5 +1,6 @@
 """Metrics against values computed by hand, by other algorithms, or in closed form."""
 
+import dataclasses
 import math
 
 import equinox as eqx
@@ -336,3 +337,28 @@ def test_only_the_field_is_replaced():
     assert exact.field is rotation
     parts = ("projection", "integrator", "constraint", "params")
     assert all(eqx.tree_equal(getattr(exact, part), getattr(twin, part)) for part in parts)
+
+
+def test_the_violation_of_an_escaped_state_is_relative_to_its_own_size():
+    """A hyperbola x0 x1 = 1 is held to rounding at |x| = 1e4 and 1e8: as good as at |x| = 1, and reported as such."""
+    ts = np.linspace(0.0, 1.0, 4)
+    y = np.array([[1.0, 1.0], [2.0, 0.5], [4.0, 0.25], [4.0, 0.25]])
+    predicted = np.array([[1.0, 1.0], [2.0, 0.6], [1e4, 1.0001e-4], [1e8, 1.5e-8]])
+    data = Dataset.from_arrays(ts, [y])
+    found = predict(Twin(lambda x: 0 * x), data)
+    found = dataclasses.replace(found, predicted=predicted[None, None])
+    found = found.against(Conserved(lambda x: x[0] * x[1]))
+    np.testing.assert_allclose(found.violation[0, 0, :, 0], [0, 0.2, 1e-4, 0.5], rtol=1e-9)
+    # |dg(x0)| |x0| = 2; beyond the largest y, |dg(x)| |x| = |x|^2.
+    np.testing.assert_allclose(found.relative_violation[0, 0, :, 0], [0, 0.1, 1e-12, 0.5e-16], rtol=1e-6)
+
+
+def test_a_state_that_is_not_finite_has_an_infinite_violation():
+    ts = np.linspace(0.0, 1.0, 4)
+    data = Dataset.from_arrays(ts, [np.ones((4, 2))])
+    found = predict(Twin(lambda x: 0 * x), data)
+    predicted = np.array([[1.0, 1.0], [np.inf, 1.0], [np.nan, 1.0], [1e200, 1e-100]])
+    found = dataclasses.replace(found, predicted=predicted[None, None]).against(Conserved(lambda x: x[0] * x[1]))
+    # The square of the last has no float64; its violation is 1e100, and |dg(x)| |x| = inf must not hide it.
+    assert np.isinf(found.relative_violation[0, 0, 1:3]).all()
+    np.testing.assert_allclose(found.relative_violation[0, 0, 3, 0], 0.5e100)

@@ -152,10 +152,33 @@ def test_rank_is_decided_by_dtype(size, dtype, smallest):
 
 
 def test_more_rows_than_columns():
-    """Bounds on every state beside an equation: the first that are independent are kept."""
+    """Bounds on every state beside an equation: as many are kept as there are states."""
     space = factorise(jnp.asarray(random(11, 4)))
-    np.testing.assert_array_equal(space.kept, np.arange(11) < 4)
+    assert space.rank == 4
+    np.testing.assert_array_equal(np.flatnonzero(np.abs(space.q).sum(axis=1)), np.arange(4))
     np.testing.assert_allclose(space.q[:4] @ space.q[:4].T, np.eye(4), rtol=0, atol=1e-14)
+
+
+@every_size
+def test_volume(size):
+    jacobian = random(size, size + 2)
+    unit = jacobian / np.linalg.norm(jacobian, axis=1, keepdims=True)
+    expected = np.sqrt(np.linalg.det(unit @ unit.T))
+    np.testing.assert_allclose(factorise(jnp.asarray(jacobian)).volume, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize(("size", "columns"), [(4, 3), (8, 5), (11, 4), (10, 12)])
+def test_which_rows_are_dropped_does_not_depend_on_their_order(size, columns):
+    """So that a correction is the same where dependent rows do not agree, as to second order they never do."""
+    jacobian, b = random(size, 3) @ random(3, columns), random(size)
+    kept, correction = [], []
+    for order in (np.arange(size), np.arange(size)[::-1], np.random.default_rng(0).permutation(size)):
+        space = factorise(jnp.asarray(jacobian[order]))
+        kept.append(np.sort(order[np.asarray(space.kept)]))
+        correction.append(np.asarray(space.min_norm(jnp.asarray(b[order]))))
+    assert len(kept[0]) == 3
+    np.testing.assert_array_equal(kept, [kept[0]] * 3)
+    np.testing.assert_allclose(correction, [correction[0]] * 3, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 10])

@@ -70,9 +70,13 @@ class Predictions:
 
         The level of the constraint is that of the first y. For models whose state is not their output, and for a
         constraint that the model does not have.
+
+        Where a prediction x is larger than every measured y of its run, as after an escape, the violation is divided by
+        ||dg/dx(x)|| ||x|| if that is more: rounding x alone changes g by this times the precision.
         """
         ts, y0, predicted = jnp.asarray(self.ts), jnp.asarray(self.y[:, 0]), jnp.asarray(self.predicted)
-        violation, relative = _violations(constraint, ts, y0, predicted)
+        largest = jnp.asarray(np.linalg.norm(np.where(self.mask, self.y, 0.0), axis=-1).max(axis=-1))
+        violation, relative = _violations(constraint, ts, y0, largest, predicted)
         return dataclasses.replace(
             self, violation=_finite_or_inf(violation), relative_violation=_finite_or_inf(relative)
         )
@@ -137,16 +141,28 @@ def predict(model: Twin | Fit, data: Dataset) -> Predictions:
 
 @eqx.filter_jit
 def _violations(
-    constraint: AbstractConstraint, ts: Float[Array, "R T"], y0: Array, xs: Float[Array, "S R T n"]
+    constraint: AbstractConstraint,
+    ts: Float[Array, "R T"],
+    y0: Array,
+    largest: Float[Array, " R"],
+    xs: Float[Array, "S R T n"],
 ) -> tuple[Float[Array, "S R T m"], Float[Array, "S R T m"]]:
-    def run(ts: Array, x0: Array, xs: Float[Array, "S T n"]) -> tuple[Array, Array]:
+    def run(inputs: tuple[Array, Array, Array, Float[Array, "S T n"]]) -> tuple[Array, Array]:
+        ts, x0, largest, xs = inputs
         level = constraint.level(ts[0], x0, {})
         scale = jnp.maximum(violation_scale(constraint, ts[0], x0, {}, level), jnp.finfo(xs.dtype).tiny)
-        at = jax.vmap(lambda t, x: jnp.abs(constraint.residual(t, x, {}, level)))
-        violation = jax.vmap(lambda one: at(ts, one))(xs)
-        return violation, violation / scale
 
-    return jax.vmap(run, in_axes=(0, 0, 1), out_axes=1)(ts, y0.astype(xs.dtype), xs)
+        def at(t: Array, x: Array) -> tuple[Array, Array]:
+            violation = jnp.abs(constraint.residual(t, x, {}, level))
+            own = violation_scale(constraint, t, x, {}, level)
+            escaped = (jnp.linalg.norm(x) > largest) & jnp.isfinite(own)
+            return violation, violation / jnp.where(escaped, jnp.maximum(own, scale), scale)
+
+        return jax.vmap(lambda one: jax.vmap(at)(ts, one))(xs)
+
+    # One run at a time: a derivative for each sample of all of them together would not fit into memory.
+    violation, relative = jax.lax.map(run, (ts, y0.astype(xs.dtype), largest, jnp.moveaxis(xs, 1, 0)))
+    return jnp.moveaxis(violation, 0, 1), jnp.moveaxis(relative, 0, 1)
 
 
 def _finite_or_inf(values: Array) -> np.ndarray:

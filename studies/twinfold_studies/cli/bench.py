@@ -4,9 +4,12 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from twinfold_studies.bench.queue import Request
 
 app = typer.Typer()
 PANEL = "Benchmarks"
@@ -112,9 +115,44 @@ def _one_of(known: list[str], kind: str) -> Callable[[str], None]:
     return check
 
 
+def _pack(requests: list[list["Request"]], folder: Path, file: Path) -> None:
+    """Write the finished cells of several experiments to one file."""
+    from twinfold_studies.bench.travel import pack
+
+    packed, wanted = pack([each for group in requests for each in group], folder, file)
+    typer.echo(f"{file}: {packed} of {wanted} cells, {file.stat().st_size / 1e6:.1f} MB")
+
+
+def _unpack(files: list[Path], folder: Path) -> None:
+    """Add the cells of several files; exit with 2 for a file that cannot be used, with 1 if cells differ."""
+    from twinfold_studies.bench.travel import UnusableArchive, unpack
+
+    differ = False
+    for file in files:
+        try:
+            report = unpack(file, folder)
+        except (UnusableArchive, OSError) as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(2) from None
+        typer.echo(f"{file}: {len(report.added)} cells added, {len(report.known)} were here already")
+        for key in report.different:
+            typer.echo(f"{key} differs from the cell in {folder / 'cells'}, which was kept", err=True)
+        differ = differ or bool(report.different)
+    if differ:
+        raise typer.Exit(1)
+
+
 @app.command(rich_help_panel=PANEL)
 def bench(
-    name: Annotated[str, typer.Argument(help="An experiment; `list` shows them, `all` runs all.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="An experiment; `list` shows them, `all` runs all; `pack` and `unpack` carry finished cells."
+        ),
+    ],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="pack: FILE [EXPERIMENT ...]; unpack: FILE ...", show_default=False)
+    ] = None,
     systems: Annotated[str, typer.Option(help="Systems, separated by commas; default: all.")] = "",
     models: Annotated[str, typer.Option(help="Models, separated by commas; default: all.")] = "",
     seeds: Annotated[
@@ -134,7 +172,9 @@ def bench(
 ) -> None:
     """Run an experiment of the paper, or one that it proposes, and write its tables, figures and report.
 
-    --resume continues an interrupted or killed run; finished results are not computed again.
+    --resume continues an interrupted or killed run; finished results are not computed again. `pack FILE` writes the
+    finished cells of all experiments, or of those that are named, to one file; `unpack FILE ...` adds them to those of
+    another machine with the same code.
     """
     from rich.console import Console
 
@@ -146,11 +186,21 @@ def bench(
     from twinfold_studies.experiments.registry import EXPERIMENTS, experiment
 
     console = Console(highlight=False)
+    given = arguments or []
+    if name in ("pack", "unpack") and not given:
+        raise typer.BadParameter(f"{name} needs a file")
+    if name not in ("pack", "unpack") and given:
+        raise typer.BadParameter(f"unexpected: {' '.join(given)}; several experiments are separated by commas")
     if name == "list":
         for each in EXPERIMENTS.values():
             console.print(f"[bold]{each.name}[/]  {each.about}", soft_wrap=True)
         return
-    chosen = list(EXPERIMENTS) if name == "all" else list(_names(name, experiment))
+    folder = out if not quick else out.with_name(f"{out.name}-quick")
+    if name == "unpack":
+        _unpack([Path(each) for each in given], folder)
+        return
+    wanted = ",".join(given[1:]) if name == "pack" else name
+    chosen = list(EXPERIMENTS) if wanted in ("", "all") else list(_names(wanted, experiment))
     known = [experiment(each) for each in chosen]
     options = Options(
         systems=_names(systems, problem),
@@ -160,6 +210,9 @@ def bench(
         quick=quick,
         data=measured,
     )
+    if name == "pack":
+        _pack([each.requests(each.with_defaults(options)) for each in known], folder, Path(given[0]))
+        return
     enable_x64()
     enable_compilation_cache()
     stopped = False
@@ -168,7 +221,7 @@ def bench(
             page, outcome = run_experiment(
                 experiment(each),
                 options,
-                out if not quick else out.with_name(f"{out.name}-quick"),
+                folder,
                 command=shlex.join(["twinfold", *sys.argv[1:]]),
                 resume=resume,
                 workers=workers,

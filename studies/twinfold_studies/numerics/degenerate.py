@@ -1,5 +1,6 @@
 """Degenerate constraints and bounds: redundant, singular, infeasible and one-sided constraints."""
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,13 @@ KINDS: dict[int, dict[str, Callable]] = {
         "the same twice": lambda x: jnp.stack([circle(x), 2 * circle(x)]),
         "touching curves": lambda x: jnp.stack([x[1], x[1] - x[0] ** 2]),
         "contradiction": lambda x: jnp.stack([circle(x), circle(x) - 1]),
+        "bent": lambda x: jnp.stack([circle(x), circle(x) + 0.1 * circle(x) ** 2]),  # the same manifold
+    },
+    3: {
+        "circle, twice, and plane": lambda x: jnp.stack([circle(x), x[2] - x[0], 3 * circle(x)]),
+        "a sum of the others": lambda x: jnp.stack([circle(x), x[2] - x[0], circle(x) - 2 * (x[2] - x[0])]),
+        "a product in the sum": lambda x: jnp.stack([circle(x), x[2] - x[0], circle(x) + (x[2] - x[0]) * (1 + x[1])]),
+        "one contradicts": lambda x: jnp.stack([circle(x), x[2] - x[0], circle(x) + x[2] - x[0] - 0.5]),
     },
 }
 # Constraint, situation, predictor, last state on the manifold.
@@ -64,6 +72,14 @@ CASES: list[tuple[str, str, list[float], list[float]]] = [
     ("the same twice", "rank-deficient, far", [30.0, -4.0, 2.0], [0.6, 0.8, 0.0]),
     ("touching curves", "where they touch", [0.0, 0.0, 0.4], [0.0, 0.0, 0.5]),
     ("contradiction", "infeasible", [0.6, 0.8, 0.1], [0.6, 0.8, 0.0]),
+    ("bent", "rank-deficient", [0.7, 0.8, 0.3], [0.6, 0.8, 0.0]),
+    ("circle, twice, and plane", "rank-deficient", [0.7, 0.8, 0.5], [0.6, 0.8, 0.6]),
+    ("circle, twice, and plane", "rank-deficient, far", [7.0, -3.0, 1.0], [0.6, 0.8, 0.6]),
+    ("a sum of the others", "rank-deficient", [0.7, 0.8, 0.5], [0.6, 0.8, 0.6]),
+    ("a sum of the others", "rank-deficient, far", [7.0, -3.0, 1.0], [0.6, 0.8, 0.6]),
+    ("a product in the sum", "rank-deficient", [0.7, 0.8, 0.5], [0.6, 0.8, 0.6]),
+    ("a product in the sum", "rank-deficient, far", [7.0, -3.0, 1.0], [0.6, 0.8, 0.6]),
+    ("one contradicts", "infeasible", [0.7, 0.8, 0.5], [0.6, 0.8, 0.6]),
 ]
 OUTCOMES = ("successful", "outside_domain", "not_differentiable", "singular", "not_converged", "second_order")
 
@@ -97,7 +113,8 @@ def analyse(store: Store, quick: bool, log: Callable[[str], None]) -> Findings:
         "bounds_solved_share": bounded["solved"] / bounded["states"],
     }
     sentences = [
-        f"Degenerate constraints: of {len(rows)} combinations of projection, precision and situation "
+        f"Degenerate constraints: of {len(rows)} combinations of projection, precision, situation and order of the "
+        f"equations "
         f"{sum(row['verdict'] == 'correct' for row in rows)} are correct, "
         f"{sum(row['verdict'] == 'flagged' for row in rows)} flagged (state unchanged, identity derivative), "
         f"{sum(row['verdict'] == 'reported' for row in rows)} reported by their violation (a single linearised step), "
@@ -114,8 +131,9 @@ def analyse(store: Store, quick: bool, log: Callable[[str], None]) -> Findings:
             "degenerate",
             "Degenerate constraints, by projection",
             rows,
-            caption="correct: on the manifold, and the derivative agrees with central differences; flagged: state "
-            "unchanged, identity derivative; reported: one linearised step, with its violation.",
+            caption="Each situation with its equations in every order. correct: on the manifold, and the derivative "
+            "agrees with central differences; flagged: state unchanged, identity derivative; reported: one "
+            "linearised step, with its violation.",
         ),
         Table("redundant", "A pendulum with its length given once and twice", swing),
         Table("bounds", "Nearest states with bounds, compared with SciPy's SLSQP", [bounded]),
@@ -137,15 +155,17 @@ def case_rows(name: str, dtype: str) -> list[dict[str, Any]]:
     shifts = H * np.concatenate([np.zeros((1, 3)), np.eye(3), -np.eye(3)])
     rows = []
     for equations, kinds in KINDS.items():
-        chosen = [case for case in CASES if case[0] in kinds]
+        orders = list(itertools.permutations(range(equations)))
+        chosen = [(*case, order) for case in CASES if case[0] in kinds for order in orders]
         names = list(kinds)
         selected = np.repeat([np.eye(len(names))[names.index(case[0])] for case in chosen], 7, axis=0)
         xs = np.concatenate([np.array(case[2]) + shifts for case in chosen])
         anchors = np.repeat([case[3] for case in chosen], 7, axis=0)
-        arrays = [jnp.asarray(each, dtype) for each in (xs, selected, anchors)]
+        permutations = np.repeat([np.eye(equations)[list(case[4])] for case in chosen], 7, axis=0)
+        arrays = [jnp.asarray(each, dtype) for each in (xs, selected, anchors, permutations)]
         results = _program(PROJECTIONS[name], kinds, equations)(*arrays)
         by_case = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, 7, *leaf.shape[1:]), results)
-        for i, (kind, situation, _, _) in enumerate(chosen):
+        for i, (kind, situation, _, _, order) in enumerate(chosen):
             out, slopes = jax.tree.map(lambda leaf, i=i: leaf[i], by_case)
             difference = (out.x[1:4] - out.x[4:7]).T / (2 * H)
             label = next(name.replace("_", " ") for name in OUTCOMES if (out.result == getattr(RESULTS, name))[0])
@@ -156,6 +176,7 @@ def case_rows(name: str, dtype: str) -> list[dict[str, Any]]:
                 "dtype": dtype,
                 "constraint": kind,
                 "situation": situation,
+                "row_order": " ".join(str(1 + row) for row in order),
                 "result": label,
                 "violation": float(out.violation[0].max()),
                 "redundant": int(out.redundant[0]),
@@ -166,12 +187,15 @@ def case_rows(name: str, dtype: str) -> list[dict[str, Any]]:
 
 
 def _program(projection: AbstractProjection, kinds: dict[str, Callable], equations: int) -> Callable:
-    constraint = Constraint(lambda x, p: p["kind"] @ jnp.stack([jnp.atleast_1d(g(x)) for g in kinds.values()]))
+    def residual(x: Any, p: Any) -> Any:
+        return p["order"] @ (p["kind"] @ jnp.stack([jnp.atleast_1d(g(x)) for g in kinds.values()]))
 
-    def one(x: Any, kind: Any, anchor: Any) -> Any:
+    constraint = Constraint(residual)
+
+    def one(x: Any, kind: Any, anchor: Any, order: Any) -> Any:
         def run(x: Any) -> Any:
-            level = jnp.zeros(equations, x.dtype)
-            out = projection.project(constraint, jnp.zeros((), x.dtype), x, {"kind": kind}, level, anchor=anchor)
+            level, p = jnp.zeros(equations, x.dtype), {"kind": kind, "order": order}
+            out = projection.project(constraint, jnp.zeros((), x.dtype), x, p, level, anchor=anchor)
             return out.x, out
 
         slopes, out = jax.jacfwd(run, has_aux=True)(x)

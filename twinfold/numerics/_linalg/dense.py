@@ -15,10 +15,11 @@ from jaxtyping import Array, Bool, Float
 
 from twinfold._core import tree_where
 from twinfold.numerics._iterate import iterate
+from twinfold.numerics._linalg.probe import probe
 from twinfold.typing import ConstraintVector, Count, Flag, Jacobian, State
 
 SMALL = 8
-MUCH_SHORTER = 0.1  # rows are taken as they come unless less than this part of one is left, relative to another
+MUCH_SHORTER = 0.1  # a row of which less than this part is left, relative to another, is not taken before it
 
 
 def solve_lower(lower: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:
@@ -166,6 +167,13 @@ class RowSpace(eqx.Module):
         """The lengths of the rows of G."""
         return jnp.sqrt(jnp.sum(self.factor**2, axis=1))
 
+    @property
+    def volume(self) -> Float[Array, ""]:
+        """The volume spanned by the rows that are kept, each of length one: 1 if they are orthogonal."""
+        chosen = jnp.eye(self.factor.shape[0], dtype=self.factor.dtype) if self.order is None else self.order.T
+        pivots = jnp.sum(self.factor * chosen, axis=1)
+        return jnp.prod(jnp.where(self.kept, jnp.abs(pivots) / self.lengths, 1))
+
     def solve(self, b: ConstraintVector) -> ConstraintVector:
         """F^-1 b."""
         if self.order is None:
@@ -201,8 +209,9 @@ def factorise(jacobian: Jacobian) -> RowSpace:
     """LQ factorisation that reveals the rank: rows that depend on others are dropped.
 
     By Gram-Schmidt, done twice: orthogonal to rounding even for nearly parallel constraints. Rows are compared with
-    their own length, so that the units of a constraint do not matter, and taken as they come unless what is left of one
-    is much shorter than of another: then their order does not matter either.
+    their own length, so that the units of a constraint do not matter for the rank. Of the rows of which enough is left,
+    the one with the longest part along a fixed vector is taken: the choice, and with it which of several dependent rows
+    is dropped, does not depend on their order.
     """
     m = jacobian.shape[0]
     if m == 0:
@@ -254,6 +263,7 @@ class _Pivoting(eqx.Module):
 
     rest: Jacobian  # of each row, what is orthogonal to Q
     sizes: ConstraintVector  # squared lengths of the rows
+    keys: ConstraintVector  # which of them comes first
     free: Bool[Array, " m"]  # the rows that were not taken yet
     space: RowSpace
 
@@ -262,7 +272,9 @@ class _Pivoting(eqx.Module):
         m, nothing = jacobian.shape[0], jnp.zeros((), jacobian.dtype)
         square, no = jnp.full((m, m), nothing), jnp.zeros(m, bool)
         empty = RowSpace(jnp.full(jacobian.shape, nothing), square, no, square)
-        return _Pivoting(jacobian, jnp.sum(jacobian**2, axis=1), ~no, empty)
+        # The rows as they are: parallel ones are told apart by their length, not by rounding.
+        keys = jnp.abs(apply(jax.lax.stop_gradient(jacobian), probe(jacobian.shape[1], jacobian.dtype)))
+        return _Pivoting(jacobian, jnp.sum(jacobian**2, axis=1), keys, ~no, empty)
 
     def add(self, i: Any) -> "_Pivoting":
         """Take one more row, and make the others orthogonal to it."""
@@ -270,7 +282,7 @@ class _Pivoting(eqx.Module):
         assert space.order is not None
         part = jax.lax.stop_gradient(jnp.where(self.free, jnp.sum(rest**2, axis=1) / _positive(self.sizes), -1))
         suitable = self.free & (part >= MUCH_SHORTER**2 * jnp.max(part))
-        column, chosen = rows == i, rows == jnp.argmax(suitable.astype(part.dtype))
+        column, chosen = rows == i, rows == jnp.argmax(jnp.where(suitable, self.keys, -1))
         v = jnp.sum(jnp.where(chosen[:, None], rest, 0), axis=0)
         again = apply(space.q, v)
         v = v - apply_transposed(space.q, again)
@@ -285,7 +297,7 @@ class _Pivoting(eqx.Module):
             kept=space.kept | (chosen & new.kept),
             order=jnp.where(column[:, None], chosen[None].astype(v.dtype), space.order),
         )
-        return _Pivoting(rest - along[:, None] * new.q[None], self.sizes, self.free & ~chosen, space)
+        return _Pivoting(rest - along[:, None] * new.q[None], self.sizes, self.keys, self.free & ~chosen, space)
 
 
 def _positive(size: Float[Array, "..."]) -> Float[Array, "..."]:

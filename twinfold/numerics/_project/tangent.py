@@ -18,7 +18,7 @@ from twinfold._core import RESULTS, finite_jvp, stop_gradient_tree
 from twinfold.numerics._constraint import residual_and_jacobian
 from twinfold.numerics._implicit_derivative import implicit_solve
 from twinfold.numerics._iterate import iterate, iterate_exactly
-from twinfold.numerics._linalg.dense import SMALL, apply, factorise, solve_general
+from twinfold.numerics._linalg.dense import SMALL, RowSpace, apply, factorise, solve_general
 from twinfold.numerics._project.base import (
     AbstractProjection,
     Derivative,
@@ -35,12 +35,17 @@ from twinfold.numerics._project.bounds import has_bounds, linearised, one_active
 from twinfold.numerics._project.redundant import is_regular, may_be_redundant
 from twinfold.typing import ConstraintVector, Count, Flag, State
 
+COLLAPSED = 1e-4  # the part of the volume between gradients below which they have become dependent
+
 
 class Tangent(AbstractProjection):
     """One step onto the linearised constraint; with `max_steps` > 1, the frozen-factorisation iteration.
 
     **Arguments:** `max_steps`, 1 for the single step; `derivative`: `"tangent"` (the projector of the paper's
     Eq. 7), `"implicit"` (exact) or `"loop"`; `metric`, weights of the states (a vector, or a matrix W).
+
+    With `"implicit"` the iteration is flagged where constraints depend on each other on the manifold and not beside it:
+    which point of the manifold it reaches is then not determined by its equations.
 
     `Bounds` enter by the active set of the linearised problem.
 
@@ -108,6 +113,8 @@ class Tangent(AbstractProjection):
             # does not bring nearer to first order, contradicts them.
             expected = jnp.abs(g + apply(jnp.where(finite, jacobian, 0), x - target))
             solved = solved & jnp.all(space.kept | (expected <= jnp.maximum(0.5 * jnp.abs(g), enough)))
+        if self.derivative == "implicit" and self.max_steps > 1 and may_be_redundant(problem):
+            solved = solved & ~_collapses(problem, x, space)
         if self.derivative == "loop" and g.shape[0] > SMALL:  # what is dropped there is dropped without derivatives
             solved = solved & ~space.singular
         solved = solved & is_regular(problem, target, space)
@@ -149,6 +156,16 @@ class Tangent(AbstractProjection):
         matrix = jnp.where(kept[:, None] & kept[None], jacobian @ first.T, jnp.eye(multiplier.shape[0], dtype=x.dtype))
         mu = solve_general(matrix, jnp.where(kept, jacobian @ moved + change, 0))
         return result_tangent(solution, tangent, moved - first.T @ mu, mu)
+
+
+def _collapses(problem: ProjectionProblem, x: State, space: RowSpace) -> Flag:
+    """Whether constraints that are independent at the target depend on each other at x.
+
+    Then x is a point of the manifold, but the normals of the target and g(x) = level do not determine which.
+    """
+    _, jacobian = residual_and_jacobian(problem.constraint, problem.t, x, problem.p, problem.level)
+    there = factorise(jnp.where(jnp.isfinite(jacobian), jacobian, 0))
+    return (there.rank < space.rank) | (there.volume < COLLAPSED * space.volume)
 
 
 def _enough(level: ConstraintVector, size: ConstraintVector) -> ConstraintVector:

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.examples import PUBLIC, run_example
 
 import twinfold as tw
 from twinfold.numerics import Projected
@@ -24,6 +25,17 @@ CELLS = {
     "BDF": {"integrator": tw.BDF(3, 20)},
     "Kvaerno5": {"integrator": tw.DiffraxStep(diffrax.Kvaerno5())},
     "Tsit5": {"integrator": tw.DiffraxStep(diffrax.Tsit5())},
+}
+
+
+# Examples that take a second or two; between them they enter most rooms.
+QUICK = {
+    "twinfold.Bounds",
+    "twinfold.Dataset",
+    "twinfold.Stepper",
+    "twinfold.Twin",
+    "twinfold.check.examine",
+    "twinfold.systems.battery",
 }
 
 
@@ -76,3 +88,12 @@ def test_a_projected_diffrax_solver():
     )
     assert out.ys is not None
     np.testing.assert_allclose(jnp.sum(out.ys**2, axis=1), 1.01, rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PUBLIC]
+)
+def test_the_example_of_a_public_name(name, tmp_path, monkeypatch):
+    """Every class and function of every room: data, checks, identification, monitoring, exports, reports, ..."""
+    monkeypatch.chdir(tmp_path)
+    run_example(name)

@@ -312,6 +312,7 @@ EULER = Projected(diffrax.Euler(), CIRCLE, FAST, level=jnp.zeros(1))
         (lambda: check_solver(diffrax.Tsit5), "give a Diffrax solver"),
         (lambda: Projected(EULER, CIRCLE), "one Projected as Stack"),
         (lambda: Projected(diffrax.HalfSolver(EULER), CIRCLE), "one Projected as Stack"),
+        (lambda: Projected(diffrax.HalfSolver(diffrax.Kvaerno3()), CIRCLE), r"Set them: Kvaerno3\(root_finder"),
         (lambda: EULER.start(0.0, jnp.array([1, 0])), "y0 contains an array of dtype int"),
         (lambda: EULER.start(0.0, {"x": 1.0}), "y0 contains a float"),
         (lambda: run_one(Projected(diffrax.Euler(), CIRCLE, level=jnp.ones(2))), r"shape \(2,\).*1 equations"),

@@ -12,6 +12,7 @@ import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
+from diffrax._root_finder import use_stepsize_tol
 from diffrax._term import AdjointTerm, WrapTerm  # only they tell in which direction time runs, and for what
 from jaxtyping import Array, ArrayLike, PyTree
 
@@ -219,13 +220,23 @@ def check_solver(solver: Any) -> None:
     """A `ValueError` unless a projection can follow the solver's steps."""
     if isinstance(solver, type) or not isinstance(solver, diffrax.AbstractSolver):
         raise ValueError(f"Projected(solver={solver!r}): give a Diffrax solver, for example Tsit5().")
-    while isinstance(solver, diffrax.AbstractWrappedSolver):
-        if isinstance(solver, Projected):
+    inner = solver
+    while isinstance(inner, diffrax.AbstractWrappedSolver):
+        if isinstance(inner, Projected):
             raise ValueError(
                 "Projected(solver=Projected(...)): the outer projection would leave the manifold of the inner one. "
                 "Several constraints go into one Projected as Stack([...])."
             )
-        solver = solver.solver
+        inner = inner.solver
+    tolerances = [getattr(getattr(inner, "root_finder", None), name, None) for name in ("rtol", "atol")]
+    # Diffrax fills these in, but does not look through two wrappers.
+    if inner is not solver and any(each is use_stepsize_tol for each in tolerances):
+        name = type(inner).__name__
+        raise ValueError(
+            f"Projected(solver={type(solver).__name__}({name}())): inside another solver, the root finder of an "
+            "implicit one is given no tolerances. Set them: "
+            f"{name}(root_finder=VeryChord(rtol=1e-8, atol=1e-8, norm=rms_norm))."
+        )
 
 
 def check_problem(solver: Projected, terms: Any, t0: Any, y0: Any, args: Any) -> int:

@@ -135,7 +135,7 @@ def _violations(
         scale = jnp.maximum(violation_scale(constraint, ts[0], x0, {}, level), jnp.finfo(xs.dtype).tiny)
         at = jax.vmap(lambda t, x: jnp.abs(constraint.residual(t, x, {}, level)))
         violation = jax.vmap(lambda one: at(ts, one))(xs)
-        return violation, violation / scale
+        return violation, violation / scale[None, None]
 
     return jax.vmap(run, in_axes=(0, 0, 1), out_axes=1)(ts, y0.astype(xs.dtype), xs)
 

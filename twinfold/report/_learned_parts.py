@@ -49,7 +49,7 @@ class LearnedPart:
 def sample_states(twin: Twin, data: Dataset, max_samples: int = MAX_SAMPLES) -> Samples:
     """Samples spread evenly over a data set, with measured states if most samples are complete, else simulated ones."""
     batch = batch_with_run_indices(twin, data)
-    real = np.asarray(jnp.arange(batch.ts.shape[1]) < batch.length[:, None])
+    real = np.arange(batch.ts.shape[1]) < np.asarray(batch.length)[:, None]
     complete = real & np.asarray(batch.mask).all(-1)
     if twin.observe is None and complete.sum() > 0.5 * real.sum():
         xs, real = np.asarray(batch.y), complete

@@ -90,6 +90,24 @@ def test_a_projected_diffrax_solver():
     np.testing.assert_allclose(jnp.sum(out.ys**2, axis=1), 1.01, rtol=1e-14)
 
 
+def test_violations_of_predicted_outputs():
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, [np.stack([np.cos(ts), -np.sin(ts)], axis=1)])
+    found = tw.predict(tw.Twin(lambda x: turn(0.0, x), constraint=SQUARE, integrator=tw.Euler()), data)
+    again = found.against(SQUARE)
+    np.testing.assert_allclose(again.relative_violation, found.relative_violation, rtol=1e-13)
+
+
+def test_a_mechanism_with_a_mass_matrix():
+    """A pendulum whose two coordinates are coupled by inertia falls, and its energy stays."""
+    mass = np.array([[2.0, 0.5], [0.5, 1.0]])
+    pendulum = tw.Multibody(mass, lambda q: q @ q - 1, potential=lambda q: 9.81 * q[1])
+    xs = np.asarray(tw.Twin(pendulum).simulate([1.0, 0, 0, 0], jnp.linspace(0, 0.5, 51)).xs)
+    energy = 0.5 * np.sum(xs[:, 2:] @ mass * xs[:, 2:], axis=1) + 9.81 * xs[:, 1]
+    assert xs[-1, 1] < -0.1
+    np.testing.assert_allclose(energy, 0, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PUBLIC]
 )

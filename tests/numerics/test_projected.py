@@ -389,3 +389,9 @@ def test_single_precision():
     )
     assert saved(solution).dtype == jnp.float32
     assert np.max(np.abs(np.sum(np.asarray(saved(solution), float) ** 2, axis=1) - 1)) <= 1e-6
+
+
+@pytest.mark.parametrize("constraint", [Constraint(lambda x: jnp.zeros(1)), Constraint(lambda x: jnp.zeros(0))])
+def test_a_constraint_that_does_not_read_the_state_changes_nothing(constraint):
+    free, held = (run_one(solver) for solver in (diffrax.Heun(), Projected(diffrax.Heun(), constraint)))
+    assert np.array_equal(saved(free), saved(held))

@@ -14,13 +14,14 @@ import jax
 import jax.numpy as jnp
 from diffrax._root_finder import use_stepsize_tol
 from diffrax._term import AdjointTerm, WrapTerm  # only they tell in which direction time runs, and for what
+from jax.extend.core import Var
 from jaxtyping import Array, ArrayLike, PyTree
 
 from twinfold._core import RESULTS, stop_gradient_tree
 from twinfold.numerics._constraint import AbstractConstraint, Unconstrained, check_constraint, violation_scale
 from twinfold.numerics._diffrax.interpolation import ProjectedInterpolation, pack
 from twinfold.numerics._diffrax.state import form_of
-from twinfold.numerics._project.base import AbstractProjection
+from twinfold.numerics._project.base import AbstractProjection, NoProjection
 from twinfold.numerics._project.newton import Newton
 from twinfold.typing import ConstraintVector, Flag, Parameters, Scalar, State
 
@@ -145,16 +146,20 @@ class Projected(diffrax.AbstractWrappedSolver):
         self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: ProjectedState, made_jump: Any
     ) -> tuple[PyTree, PyTree | None, dict[str, Any], ProjectedState, diffrax.RESULTS]:
         level, form, p = solver_state.level, form_of(y0), self._parameters(args)
-        inner, jump = self._resume(terms, t0, t1, y0, args, solver_state, made_jump)
+        projects = check_problem(self, terms, t0, y0, args) > 0
+        projection = self.projection if projects else NoProjection()
+        inner, jump = solver_state.inner, made_jump
+        if projects:
+            inner, jump = self._resume(terms, t0, t1, y0, args, solver_state, made_jump)
         y, error, info, inner, result = self.solver.step(terms, t0, t1, y0, args, inner, jump)
         x0, x, constraint = form.flatten(y0), form.flatten(y), form.constrain(self.constraint)
         dense = {
             "inner": info,
-            "manifold": pack((self.solver.interpolation_cls, form, constraint, self.projection, p, level)),
+            "manifold": pack((self.solver.interpolation_cls, form, constraint, projection, p, level)),
             "anchor": x0,
             "direction": jnp.asarray(direction_of(terms), jnp.result_type(t1)),
         }
-        if level.shape[0] == 0:  # nothing to project: what Diffrax knows at trace time, it still knows
+        if not projects:  # what Diffrax knows at trace time, it still knows
             return y, error, dense, ProjectedState(inner, level, solver_state.moved, solver_state.result), result
         out = self.projection.project(constraint, physical_time(terms, t1, x), x, p, level, anchor=x0)
         # Where the inner solver's own equations were not solved, that is what is reported.
@@ -179,8 +184,6 @@ class Projected(diffrax.AbstractWrappedSolver):
 
         A first stage that the last step left behind was evaluated at the unprojected state.
         """
-        if state.level.shape[0] == 0:
-            return state.inner, made_jump
         if isinstance(self.solver, diffrax.ReversibleHeun):
             # Its second state follows the unprojected solution: it is brought back to the first.
             afresh = jax.lax.cond(state.moved, lambda: self.solver.init(terms, t0, t1, y0, args), lambda: state.inner)
@@ -240,15 +243,27 @@ def check_solver(solver: Any) -> None:
 
 
 def check_problem(solver: Projected, terms: Any, t0: Any, y0: Any, args: Any) -> int:
-    """The number of constraints, or a `ValueError` unless the problem is one that can be projected."""
+    """The number of constraints, 0 where they do not read the state, or a `ValueError` where it cannot be projected."""
     if isinstance(solver.constraint, Unconstrained):
         return 0
     found = jax.tree.leaves(terms, is_leaf=lambda node: isinstance(node, AdjointTerm))
     if any(isinstance(node, AdjointTerm) for node in found):
         raise ValueError(f"Projected: {BACKSOLVE}")
     form = form_of(y0)
-    x = form.flatten(y0)
-    return check_constraint(form.constrain(solver.constraint), physical_time(terms, t0, x), x, solver._parameters(args))
+    x, constraint, p = form.flatten(y0), form.constrain(solver.constraint), solver._parameters(args)
+    t = physical_time(terms, t0, x)
+    m = check_constraint(constraint, t, x, p)
+    return m if reads(lambda x: constraint.residual(t, x, p, jnp.zeros(m, x.dtype)), x) else 0
+
+
+def reads(fn: Callable[[State], Array], x: State) -> bool:
+    """Whether the value of `fn` is computed from its argument at all."""
+    jaxpr = jax.make_jaxpr(fn)(x).jaxpr
+    depends = set(jaxpr.invars)
+    for equation in jaxpr.eqns:
+        if any(isinstance(each, Var) and each in depends for each in equation.invars):
+            depends.update(equation.outvars)
+    return any(isinstance(each, Var) and each in depends for each in jaxpr.outvars)
 
 
 def direction_of(terms: Any) -> Any:

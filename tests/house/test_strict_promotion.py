@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.examples import PUBLIC, run_example
 
 import twinfold as tw
 from twinfold.numerics import Projected
@@ -24,6 +25,17 @@ CELLS = {
     "BDF": {"integrator": tw.BDF(3, 20)},
     "Kvaerno5": {"integrator": tw.DiffraxStep(diffrax.Kvaerno5())},
     "Tsit5": {"integrator": tw.DiffraxStep(diffrax.Tsit5())},
+}
+
+
+# Examples that take a second or two; between them they enter most rooms.
+QUICK = {
+    "twinfold.Bounds",
+    "twinfold.Dataset",
+    "twinfold.Stepper",
+    "twinfold.Twin",
+    "twinfold.check.examine",
+    "twinfold.systems.battery",
 }
 
 
@@ -76,3 +88,30 @@ def test_a_projected_diffrax_solver():
     )
     assert out.ys is not None
     np.testing.assert_allclose(jnp.sum(out.ys**2, axis=1), 1.01, rtol=1e-14)
+
+
+def test_violations_of_predicted_outputs():
+    ts = np.linspace(0, 2, 21)
+    data = tw.Dataset.from_arrays(ts, [np.stack([np.cos(ts), -np.sin(ts)], axis=1)])
+    found = tw.predict(tw.Twin(lambda x: turn(0.0, x), constraint=SQUARE, integrator=tw.Euler()), data)
+    again = found.against(SQUARE)
+    np.testing.assert_allclose(again.relative_violation, found.relative_violation, rtol=1e-13)
+
+
+def test_a_mechanism_with_a_mass_matrix():
+    """A pendulum whose two coordinates are coupled by inertia falls, and its energy stays."""
+    mass = np.array([[2.0, 0.5], [0.5, 1.0]])
+    pendulum = tw.Multibody(mass, lambda q: q @ q - 1, potential=lambda q: 9.81 * q[1])
+    xs = np.asarray(tw.Twin(pendulum).simulate([1.0, 0, 0, 0], jnp.linspace(0, 0.5, 51)).xs)
+    energy = 0.5 * np.sum(xs[:, 2:] @ mass * xs[:, 2:], axis=1) + 9.81 * xs[:, 1]
+    assert xs[-1, 1] < -0.1
+    np.testing.assert_allclose(energy, 0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PUBLIC]
+)
+def test_the_example_of_a_public_name(name, tmp_path, monkeypatch):
+    """Every class and function of every room: data, checks, identification, monitoring, exports, reports, ..."""
+    monkeypatch.chdir(tmp_path)
+    run_example(name)

@@ -192,7 +192,7 @@ def _evaluate(twin: Twin, batch: Batch, xs: Array) -> tuple[Array, Array, Array]
         def at(t: Array, x: Array) -> tuple[Array, ...]:
             low, high = sides(twin.constraint, t, x, p, level)
             _, slope = value_and_jacobian(lambda x: sides(twin.constraint, t, x, p, level)[0], x)
-            scale = jnp.maximum(jnp.abs(level), jnp.sum(jnp.abs(slope * x), axis=-1))
+            scale = jnp.maximum(jnp.abs(level), jnp.sum(jnp.abs(slope * x[None]), axis=-1))
             return twin.constraint.residual(t, x, p, level), jnp.where(jnp.isfinite(low), low, high), scale
 
         g, distance, scale = jax.vmap(at)(row.ts, xs)

@@ -58,7 +58,8 @@ class Posterior:
     def spread(self, data: Dataset) -> np.ndarray:
         """Return the standard deviation of the predicted outputs at each sample, [R, T, k]; 0 in the padding."""
         batch = batch_with_run_indices(self._problem.frozen.twin, data)
-        real = jnp.broadcast_to((jnp.arange(batch.ts.shape[1]) < batch.length[:, None])[..., None], batch.mask.shape)
+        real = np.arange(batch.ts.shape[1]) < np.asarray(batch.length)[:, None]
+        real = jnp.broadcast_to(jnp.asarray(real)[..., None], batch.mask.shape)
         # Predictions exist at every sample, measured or not.
         batch = eqx.tree_at(lambda batch: batch.mask, batch, real)
         jacobian = np.asarray(_linearise(dataclasses.replace(self._problem, batch=batch), self._params)[1])[

@@ -301,7 +301,7 @@ class Twin(eqx.Module):
         **Arguments:** as for `simulate`; `x0` may be left out where the first measurement gives it.
         """
         first = None if x0 is None else jnp.asarray(x0)
-        dtype = None if first is None else jnp.result_type(first.dtype, jnp.zeros((), jnp.float32).dtype)
+        dtype = None if first is None else _float_dtype(first)
         stepper = Stepper(self, self._values(run, p), run=self._run_index(run), dtype=dtype)
         stepper.reset(first, level=level)
         return stepper
@@ -342,10 +342,16 @@ class Twin(eqx.Module):
             )
 
 
+def _float_dtype(x0: Array) -> jnp.dtype:
+    """The dtype of a simulation that starts at `x0`: its own, or a floating-point one for integers."""
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(x0.dtype, jnp.float32)
+
+
 def _checked(x0: Any, ts: Any, w: Any, level: Any, inconsistent_x0: str) -> tuple[Any, Any, Any, Any]:
     """The arguments of a simulation as arrays of one dtype, or a `ValueError` that names the wrong one."""
     x0, ts = jnp.asarray(x0), jnp.asarray(ts)
-    dtype = jnp.result_type(x0.dtype, jnp.zeros((), jnp.float32).dtype)
+    dtype = _float_dtype(x0)
     if x0.ndim != 1 or x0.shape[0] == 0:
         raise ValueError(f"x0 has shape {x0.shape}; it must be a vector of states (use jax.vmap for a batch).")
     if not bool(jnp.all(jnp.isfinite(x0))):

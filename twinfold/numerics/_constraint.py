@@ -6,7 +6,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from twinfold.typing import ConstraintVector, Jacobian, Parameters, Scalar, State
 
@@ -16,6 +16,8 @@ MAX_DENSE_CONSTRAINTS = 500
 
 class AbstractConstraint(eqx.Module):
     """m equations on the state. What differs from run to run is the `level`, an argument, never part of the object.
+
+    The state is a vector, except inside `Projected`, where it has the form of Diffrax's y.
 
     **Example:**
 
@@ -32,11 +34,11 @@ class AbstractConstraint(eqx.Module):
     """
 
     @abc.abstractmethod
-    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+    def residual(self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector) -> ConstraintVector:
         """g(t, x, p) - level, zero on the manifold."""
 
     @abc.abstractmethod
-    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
+    def level(self, t: Scalar, x0: PyTree, p: Parameters) -> ConstraintVector:
         """The level of a run that starts at (t, x0)."""
 
 
@@ -57,12 +59,12 @@ class AbstractInequality(AbstractConstraint):
         """Whether any row is an inequality."""
 
     @abc.abstractmethod
-    def inequality_rows(self, t: Scalar, x: State, p: Parameters) -> tuple[bool, ...]:
+    def inequality_rows(self, t: Scalar, x: PyTree, p: Parameters) -> tuple[bool, ...]:
         """For each row whether it is an inequality."""
 
     @abc.abstractmethod
     def sides(
-        self, t: Scalar, x: State, p: Parameters, level: ConstraintVector
+        self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector
     ) -> tuple[ConstraintVector, ConstraintVector]:
         """c - lower, negative where violated, and c - upper, positive where violated; infinite without a bound.
 
@@ -80,14 +82,21 @@ class Unconstrained(AbstractConstraint):
     ```
     """
 
-    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
-        return jnp.zeros((0,), x.dtype)
+    def residual(self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+        return jnp.zeros((0,), state_dtype(x))
 
-    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
-        return jnp.zeros((0,), x0.dtype)
+    def level(self, t: Scalar, x0: PyTree, p: Parameters) -> ConstraintVector:
+        return jnp.zeros((0,), state_dtype(x0))
 
 
-def constraint_count(constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters) -> int:
+def state_dtype(x: PyTree) -> jnp.dtype:
+    """The real dtype that holds every leaf of a state, a vector or a tree."""
+    dtypes = [jnp.finfo(leaf.dtype).dtype for leaf in jax.tree.leaves(x)]
+    with jax.numpy_dtype_promotion("standard"):
+        return jnp.result_type(*dtypes) if dtypes else jnp.zeros(0).dtype
+
+
+def constraint_count(constraint: AbstractConstraint, t: Scalar, x: PyTree, p: Parameters) -> int:
     """m, found without evaluating the constraint."""
     return jax.eval_shape(lambda: constraint.level(t, x, p)).shape[0]
 
@@ -98,7 +107,7 @@ def has_inequalities(constraint: AbstractConstraint) -> bool:
     return any(isinstance(node, AbstractInequality) and node.has_inequalities for node in nodes)
 
 
-def inequality_rows(constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters) -> tuple[bool, ...]:
+def inequality_rows(constraint: AbstractConstraint, t: Scalar, x: PyTree, p: Parameters) -> tuple[bool, ...]:
     """For each row whether it is an inequality."""
     if isinstance(constraint, AbstractInequality):
         return constraint.inequality_rows(t, x, p)
@@ -111,7 +120,7 @@ def inequality_rows(constraint: AbstractConstraint, t: Scalar, x: State, p: Para
 
 
 def sides(
-    constraint: AbstractConstraint, t: Scalar, x: State, p: Parameters, level: ConstraintVector
+    constraint: AbstractConstraint, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector
 ) -> tuple[ConstraintVector, ConstraintVector]:
     """`AbstractInequality.sides` of any constraint."""
     if isinstance(constraint, AbstractInequality):

@@ -5,15 +5,15 @@ from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from twinfold._core import select_arguments
 from twinfold.numerics import AbstractConstraint, AbstractInequality
-from twinfold.numerics._constraint import constraint_count, has_inequalities, inequality_rows, sides
-from twinfold.typing import ConstraintVector, Parameters, Scalar, State
+from twinfold.numerics._constraint import constraint_count, has_inequalities, inequality_rows, sides, state_dtype
+from twinfold.typing import ConstraintVector, Parameters, Scalar
 
 
-def evaluate_constraint(g: Callable, t: Scalar, x: State, p: Parameters) -> ConstraintVector:
+def evaluate_constraint(g: Callable, t: Scalar, x: PyTree, p: Parameters) -> ConstraintVector:
     """The user's g as a vector; a scalar is one constraint."""
     value = jnp.asarray(g(**select_arguments(g, "constraint", t=t, x=x, p=p)))
     if value.ndim > 1:
@@ -35,12 +35,12 @@ class Constraint(AbstractConstraint):
 
     g: Callable
 
-    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+    def residual(self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector) -> ConstraintVector:
         return evaluate_constraint(self.g, t, x, p) - level
 
-    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
+    def level(self, t: Scalar, x0: PyTree, p: Parameters) -> ConstraintVector:
         shape = jax.eval_shape(lambda: evaluate_constraint(self.g, t, x0, p))
-        return jnp.zeros(shape.shape, x0.dtype)
+        return jnp.zeros(shape.shape, state_dtype(x0))
 
 
 class Conserved(AbstractConstraint):
@@ -56,10 +56,10 @@ class Conserved(AbstractConstraint):
 
     quantity: Callable
 
-    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+    def residual(self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector) -> ConstraintVector:
         return evaluate_constraint(self.quantity, t, x, p) - level
 
-    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
+    def level(self, t: Scalar, x0: PyTree, p: Parameters) -> ConstraintVector:
         return evaluate_constraint(self.quantity, t, x0, p)
 
 
@@ -80,14 +80,14 @@ class Stack(AbstractInequality):
             raise ValueError("Stack(parts=[]): give at least one constraint.")
         self.parts = tuple(parts)
 
-    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+    def residual(self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector) -> ConstraintVector:
         return jnp.concatenate([part.residual(t, x, p, own) for part, own in self.split(t, x, p, level)])
 
-    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
+    def level(self, t: Scalar, x0: PyTree, p: Parameters) -> ConstraintVector:
         return jnp.concatenate([part.level(t, x0, p) for part in self.parts])
 
     def split(
-        self, t: Scalar, x: State, p: Parameters, level: ConstraintVector
+        self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector
     ) -> list[tuple[AbstractConstraint, Array]]:
         """Each part with its share of the level."""
         sizes = [constraint_count(part, t, x, p) for part in self.parts]
@@ -98,11 +98,11 @@ class Stack(AbstractInequality):
     def has_inequalities(self) -> bool:
         return any(has_inequalities(part) for part in self.parts)
 
-    def inequality_rows(self, t: Scalar, x: State, p: Parameters) -> tuple[bool, ...]:
+    def inequality_rows(self, t: Scalar, x: PyTree, p: Parameters) -> tuple[bool, ...]:
         return sum((inequality_rows(part, t, x, p) for part in self.parts), ())
 
     def sides(
-        self, t: Scalar, x: State, p: Parameters, level: ConstraintVector
+        self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector
     ) -> tuple[ConstraintVector, ConstraintVector]:
         both = [sides(part, t, x, p, own) for part, own in self.split(t, x, p, level)]
         return jnp.concatenate([low for low, _ in both]), jnp.concatenate([high for _, high in both])

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from twinfold._core import Frozen
 from twinfold.model._constraint.base import evaluate_constraint
 from twinfold.numerics import AbstractInequality
-from twinfold.numerics._constraint import constraint_count
-from twinfold.typing import ConstraintVector, Parameters, Scalar, State
+from twinfold.numerics._constraint import constraint_count, state_dtype
+from twinfold.typing import ConstraintVector, Parameters, Scalar
 
 
 def _as_bound(bound: ArrayLike | Sequence | Frozen) -> Frozen:
@@ -53,28 +53,28 @@ class Bounds(AbstractInequality):
         if np.all(low == -np.inf) and np.all(high == np.inf):
             raise ValueError("Bounds: give lower=, upper=, or both; there is nothing to bound.")
 
-    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+    def residual(self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector) -> ConstraintVector:
         below, above = self.sides(t, x, p, level)
         return jnp.where(above > 0, above, jnp.where(below < 0, below, jnp.where(jnp.isnan(below), below, 0)))
 
-    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
+    def level(self, t: Scalar, x0: PyTree, p: Parameters) -> ConstraintVector:
         """Zero: bounds are the same for all runs (a level would shift both)."""
-        return jnp.zeros(self._value(t, x0, p).shape, x0.dtype)
+        return jnp.zeros(self._value(t, x0, p).shape, state_dtype(x0))
 
     @property
     def has_inequalities(self) -> bool:
         return True
 
-    def inequality_rows(self, t: Scalar, x: State, p: Parameters) -> tuple[bool, ...]:
+    def inequality_rows(self, t: Scalar, x: PyTree, p: Parameters) -> tuple[bool, ...]:
         return (True,) * constraint_count(self, t, x, p)
 
     def sides(
-        self, t: Scalar, x: State, p: Parameters, level: ConstraintVector
+        self, t: Scalar, x: PyTree, p: Parameters, level: ConstraintVector
     ) -> tuple[ConstraintVector, ConstraintVector]:
         value = self._value(t, x, p) - level
         return value - self.lower.value.astype(value.dtype), value - self.upper.value.astype(value.dtype)
 
-    def _value(self, t: Scalar, x: State, p: Parameters) -> Float[Array, " k"]:
+    def _value(self, t: Scalar, x: PyTree, p: Parameters) -> Float[Array, " k"]:
         value = evaluate_constraint(self.c, t, x, p)
         for name, bound in (("lower", self.lower.value), ("upper", self.upper.value)):
             if bound.ndim == 1 and bound.shape != value.shape:

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from twinfold._core import RESULTS
 from twinfold.typing import State
@@ -47,8 +47,8 @@ class ProjectedInterpolation(diffrax.AbstractLocalInterpolation):
     """One step of a `Projected` solver as a function of time. Where the projection of a value fails, it is NaN.
 
     **Arguments:** `t0`, `t1`, the ends of the step, as Diffrax counts time (always forwards); `inner`, what the inner
-    solver's interpolation needs; `manifold`, (its class, constraint, projection, p, level), packed; `anchor`, the
-    state at t0; `direction`, -1 where the solve runs backwards in time.
+    solver's interpolation needs; `manifold`, (its class, form of the state, constraint on its vector, projection, p,
+    level), packed; `anchor`, the vector of the state at t0; `direction`, -1 where the solve runs backwards in time.
     """
 
     t0: Any
@@ -58,10 +58,12 @@ class ProjectedInterpolation(diffrax.AbstractLocalInterpolation):
     anchor: State
     direction: Float[Array, ""]
 
-    def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> State:
+    def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> PyTree:
         if t1 is not None:
-            return self.evaluate(t1, left=left) - self.evaluate(t0, left=left)
-        interpolation, constraint, projection, p, level = unpack(self.manifold)
-        x = interpolation(t0=self.t0, t1=self.t1, **self.inner).evaluate(t0, left=left)
-        out = projection.project(constraint, self.direction * t0, x, p, level, anchor=self.anchor)
-        return jnp.where(out.result == RESULTS.successful, out.x, jnp.nan)
+            ends = self.evaluate(t1, left=left), self.evaluate(t0, left=left)
+            return jax.tree.map(jnp.subtract, *ends)
+        interpolation, form, constraint, projection, p, level = unpack(self.manifold)
+        x = form.flatten(interpolation(t0=self.t0, t1=self.t1, **self.inner).evaluate(t0, left=left))
+        t = jnp.asarray(self.direction * t0, x.dtype)
+        out = projection.project(constraint, t, x, p, level, anchor=self.anchor)
+        return form.unflatten(jnp.where(out.result == RESULTS.successful, out.x, jnp.nan))

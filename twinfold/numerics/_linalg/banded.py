@@ -27,9 +27,9 @@ def probe_band(
     m, width = like.shape[0], 2 * bandwidth + 1
     signs = jnp.where(probe(m, like.dtype) > 0, 1, -1).astype(like.dtype)
     residues = jnp.arange(m) % width
-    combs = jnp.where(residues == jnp.arange(width)[:, None], signs, 0)
+    combs = jnp.where(residues[None] == jnp.arange(width)[:, None], signs[None], 0)
     images = jax.lax.map(product, combs)
-    columns = jnp.arange(m)[:, None] + jnp.arange(-bandwidth, width - bandwidth)
+    columns = jnp.arange(m)[:, None] + jnp.arange(-bandwidth, width - bandwidth)[None]
     inside = (columns >= 0) & (columns < m)
     columns = jnp.clip(columns, 0, m - 1)
     return jnp.where(inside, signs[columns] * images[residues[columns], jnp.arange(m)[:, None]], 0)
@@ -91,7 +91,7 @@ def factorise_band(band: Float[Array, "m w"]) -> BandFactor:
     def blocks(shift: int) -> Float[Array, "k b b"]:
         index = offset + shift * block + half
         inside = (index >= 0) & (index < band.shape[1])
-        return jnp.where(inside, rows[:, place[:, None], jnp.clip(index, 0, band.shape[1] - 1)], 0)
+        return jnp.where(inside[None], rows[:, place[:, None], jnp.clip(index, 0, band.shape[1] - 1)], 0)
 
     diagonal, upper = blocks(0), blocks(1).at[-1].set(0)  # the last block has no successor
     definite = jnp.array(True)

@@ -75,5 +75,5 @@ def inertia(mass: Float[Array, "..."]) -> Inertia:
     if mass.ndim == 1:
         return Inertia(jnp.sqrt(mass))
     sizes = jnp.sqrt(jnp.diagonal(mass))
-    lower, definite = cholesky(mass / (sizes[:, None] * sizes))
+    lower, definite = cholesky(mass / (sizes[:, None] * sizes[None]))
     return Inertia(jnp.where(definite, sizes[:, None] * lower, jnp.nan))

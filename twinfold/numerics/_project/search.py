@@ -30,7 +30,7 @@ from twinfold.numerics._project.redundant import RankHistory, beside, may_be_red
 from twinfold.typing import Count, Flag, State
 
 NEAR, BESIDE, ENTER, GUARDED, LOST, SOLVED = range(6)  # ENTER: the anchor is evaluated
-USUAL_EVALUATIONS = 3  # which most predictors of a batch need
+USUAL_EVALUATIONS = 4  # which most predictors of a batch need
 CLOSER, MUCH_CLOSER = 1.0, 0.25  # the part of the error that the first step, or a Newton step, may leave
 MAX_RETRACTIONS = 8  # Gauss-Newton steps back to the manifold after a step along it
 ON_MANIFOLD = 16  # the violation, in tolerances, that is left to rounding

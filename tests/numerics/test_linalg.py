@@ -13,6 +13,7 @@ factorise = jax.jit(linalg.factorise)
 solve_general = jax.jit(linalg.solve_general)
 solve_lower = jax.jit(linalg.solve_lower)
 solve_lower_transposed = jax.jit(linalg.solve_lower_transposed)
+symmetric_solver = jax.jit(linalg.symmetric_solver, static_argnames="least")
 
 SIZES = [1, 2, 3, 5, 8, 9, 12]
 every_size = pytest.mark.parametrize("size", SIZES)
@@ -67,6 +68,46 @@ def test_cholesky_of_an_indefinite_matrix_has_a_finite_gradient(size):
     matrix = jnp.asarray(-np.eye(size))
     gradient = jax.grad(lambda matrix: jnp.sum(cholesky(matrix)[0]))(matrix)
     np.testing.assert_array_equal(gradient, np.zeros((size, size)))
+
+
+@every_size
+def test_symmetric_solve(size):
+    square = random(size, size)
+    matrix, b = square @ square.T + np.eye(size), random(size)
+    solver = symmetric_solver(jnp.asarray(matrix), least=1e-4)
+    assert solver.definite
+    np.testing.assert_allclose(solver.solve(jnp.asarray(b)), np.linalg.solve(matrix, b), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("smallest", [-1.0, -1e-8, 0.0])
+def test_symmetric_solve_with_magnitudes_of_pivots(size, smallest):
+    """L |D| L' in place of L D L', with no pivot below the least: a direction of descent, whatever the signs."""
+    axes = np.linalg.qr(random(size, size))[0]
+    matrix = axes @ np.diag(np.r_[smallest, np.ones(size - 1)]) @ axes.T
+    matrix = 0.5 * (matrix + matrix.T)
+    lower, rest = np.eye(size), matrix.copy()
+    pivots = np.zeros(size)
+    for k in range(size):
+        pivots[k] = rest[k, k] if rest[k, k] > 2.3e-14 else max(abs(rest[k, k]), 1e-4)
+        lower[k + 1 :, k] = rest[k + 1 :, k] / pivots[k]
+        rest = rest - pivots[k] * np.outer(lower[:, k], lower[:, k])
+    solver = symmetric_solver(jnp.asarray(matrix), least=1e-4)
+    assert not solver.definite
+    np.testing.assert_allclose(solver.factor @ (lower * pivots @ lower.T), np.eye(size), atol=1e-9)
+
+
+def test_symmetric_solve_has_second_derivatives():
+    """Newton projections are differentiated through it more than once."""
+    square = random(3, 3)
+    matrix, b = jnp.asarray(square @ square.T + np.eye(3)), jnp.asarray(random(3))
+
+    def quadratic(s):
+        return b @ symmetric_solver(matrix + s * jnp.eye(3), least=1e-4).solve(b)
+
+    inverse = np.linalg.inv(matrix)
+    exact = 2 * b @ inverse @ inverse @ inverse @ b
+    np.testing.assert_allclose(jax.grad(jax.grad(quadratic))(0.0), exact, rtol=1e-10)
 
 
 @every_size

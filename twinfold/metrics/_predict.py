@@ -151,12 +151,6 @@ def _violations(
         ts, x0, largest, xs = inputs
         level = constraint.level(ts[0], x0, {})
         scale = jnp.maximum(violation_scale(constraint, ts[0], x0, {}, level), jnp.finfo(xs.dtype).tiny)
-<<<<<<< HEAD
-=======
-        at = jax.vmap(lambda t, x: jnp.abs(constraint.residual(t, x, {}, level)))
-        violation = jax.vmap(lambda one: at(ts, one))(xs)
-        return violation, violation / scale[None, None]
->>>>>>> diffrax
 
         def at(t: Array, x: Array) -> tuple[Array, Array]:
             violation = jnp.abs(constraint.residual(t, x, {}, level))

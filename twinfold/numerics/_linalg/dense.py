@@ -73,15 +73,14 @@ def _least_pivot(dtype: Any) -> float:
 class SymmetricSolver(eqx.Module):
     """Solves with a symmetric matrix of size one."""
 
-    inverse: Float[Array, "k k"] | None
-    lower: Float[Array, "k k"] | None
+    factor: Float[Array, "k k"]  # the inverse of a small matrix, else its Cholesky factor
     definite: Flag  # safely positive definite
 
     def solve(self, b: Float[Array, " k"]) -> Float[Array, " k"]:
         """matrix^-1 b."""
-        if self.inverse is not None:
-            return apply(self.inverse, b)
-        return solve_lower_transposed(self.lower, solve_lower(self.lower, b))
+        if b.shape[0] <= SMALL:
+            return apply(self.factor, b)
+        return solve_lower_transposed(self.factor, solve_lower(self.factor, b))
 
 
 def symmetric_solver(matrix: Float[Array, "k k"], *, least: float) -> SymmetricSolver:
@@ -91,8 +90,7 @@ def symmetric_solver(matrix: Float[Array, "k k"], *, least: float) -> SymmetricS
     """
     size = matrix.shape[0]
     if size > SMALL:
-        lower, definite = cholesky(matrix)
-        return SymmetricSolver(None, lower, definite)
+        return SymmetricSolver(*cholesky(matrix))
     # By sweeps: a few operations on the whole matrix, where a factor takes many on scalars.
     definite = jnp.array(True)
     for k in range(size):
@@ -105,7 +103,7 @@ def symmetric_solver(matrix: Float[Array, "k k"], *, least: float) -> SymmetricS
         edge = jnp.where(here, -0.5 * inverse, scaled)
         edges = jnp.where(here[None], edge[:, None], 0) + jnp.where(here[:, None], edge[None], 0)
         matrix = jnp.where(here[:, None] | here[None], edges, matrix - scaled[:, None] * column[None])
-    return SymmetricSolver(-matrix, None, definite)
+    return SymmetricSolver(-matrix, definite)
 
 
 def solve_general(matrix: Float[Array, "k k"], b: Float[Array, " k"]) -> Float[Array, " k"]:

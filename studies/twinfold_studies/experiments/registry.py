@@ -5,6 +5,7 @@ from twinfold_studies.bench.experiment import Experiment
 from twinfold_studies.experiments.ablation import ABLATION
 from twinfold_studies.experiments.battery import BATTERY
 from twinfold_studies.experiments.conjecture1 import CONJECTURE1
+from twinfold_studies.experiments.conserved import CONSERVED
 from twinfold_studies.experiments.cost import COST
 from twinfold_studies.experiments.cs2 import CS2
 from twinfold_studies.experiments.misspecification import MISSPECIFICATION
@@ -14,7 +15,19 @@ from twinfold_studies.experiments.theory import THEORY
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
-    for each in (CS2, ABLATION, MISSPECIFICATION, NOISE, CONJECTURE1, CONJECTURE2, THEORY, COST, BATTERY, NUMERICS)
+    for each in (
+        CS2,
+        ABLATION,
+        MISSPECIFICATION,
+        NOISE,
+        CONJECTURE1,
+        CONJECTURE2,
+        THEORY,
+        COST,
+        BATTERY,
+        NUMERICS,
+        CONSERVED,
+    )
 }
 
 

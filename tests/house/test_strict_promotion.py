@@ -90,6 +90,14 @@ def test_a_projected_diffrax_solver():
     np.testing.assert_allclose(jnp.sum(out.ys**2, axis=1), 1.01, rtol=1e-14)
 
 
+def test_an_implicit_step_of_many_states():
+    """Enough of them for the factorisation of LAPACK: y' = A y, with A that turns four pairs."""
+    rates = jnp.repeat(jnp.arange(1.0, 5.0), 2)
+    cell = tw.Cell(lambda t, x: rates * jnp.stack([x[1::2], -x[0::2]], axis=1).reshape(-1), integrator=tw.Radau(3))
+    xs = jax.jit(lambda x: tw.rollout(cell, x, jnp.asarray(TIMES)).xs)(jnp.tile(jnp.array([1.0, 0.0]), 4))
+    np.testing.assert_allclose(xs[-1, 0::2], np.cos(np.arange(1, 5)), atol=1e-5)
+
+
 def test_violations_of_predicted_outputs():
     ts = np.linspace(0, 2, 21)
     data = tw.Dataset.from_arrays(ts, [np.stack([np.cos(ts), -np.sin(ts)], axis=1)])

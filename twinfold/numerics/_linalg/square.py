@@ -53,7 +53,7 @@ def factorise_square(matrix: Square) -> SquareFactors:
     singular = ~(jnp.min(jnp.abs(pivots)) > _smallest_pivot(size, matrix.dtype))
     factors = jax.scipy.linalg.lu_factor(jnp.where(singular, jnp.eye(size, dtype=matrix.dtype), scaled))
     lower, swaps = jax.lax.stop_gradient(factors)
-    signs = jnp.sum(jnp.diagonal(lower) < 0) + jnp.sum(swaps != jnp.arange(size))
+    signs = jnp.sum(jnp.diagonal(lower) < 0) + jnp.sum(swaps != jnp.arange(size, dtype=swaps.dtype))
     return SquareFactors(rows, columns, factors, singular, signs % 2 == 1)
 
 

@@ -21,6 +21,7 @@ from support.jacobians import (
 )
 
 from twinfold._core._results import RESULTS
+from twinfold.model._constraint.base import Constraint
 from twinfold.numerics._project.base import NoProjection
 from twinfold.numerics._project.newton import Newton
 from twinfold.numerics._project.tangent import Tangent
@@ -288,3 +289,13 @@ def test_fast_projection_in_a_metric_moves_along_the_weighted_normal():
     normal = off / np.array([4.0, 1.0])
     expected = off - normal * (energy(off) - level[0]) / (off @ normal)
     np.testing.assert_allclose(out.x, expected, rtol=1e-14)
+
+
+def test_a_manifold_that_moves_takes_no_detour():
+    """The anchor is left behind, nearer to the predictor than the manifold is: Newton steps are enough all the same."""
+    circle = Constraint(lambda t, x: x @ x - (1 + t) ** 2)
+    anchor, target = jnp.array([1.0, 0.0]), jnp.array([1.02, 0.1])
+    out = jax.jit(lambda x: Newton().project(circle, 0.3, x, {}, jnp.zeros(1), anchor=anchor))(target)
+    np.testing.assert_allclose(out.x, 1.3 * target / np.linalg.norm(target), rtol=1e-14)
+    assert np.linalg.norm(out.x - target) > 2 * np.linalg.norm(anchor - target)
+    assert out.steps <= 6

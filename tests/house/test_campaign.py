@@ -14,6 +14,7 @@ import pytest
 from campaign import engine
 from campaign.engine import Case, Group, attempt
 from campaign.groups import GROUPS, load_group
+from campaign.pages import find_browser
 
 ROOT = Path(__file__).parents[2]
 # About a second each.
@@ -98,6 +99,8 @@ def test_every_group_exists_and_the_last_campaign_was_survived():
     for name in GROUPS:
         group = load_group(name)
         assert group.title
+        if name == "pages" and find_browser() is None:
+            continue  # without a browser this group has no cases, and says so
         assert next(iter(group.cases(0, 0.01))).key
     stored = json.loads((ROOT / "results" / "reliability" / "summary.json").read_text())
     assert set(stored["groups"]) == set(GROUPS)

@@ -93,7 +93,7 @@ def test_a_pinn_learns_a_trajectory_that_obeys_its_field():
 
 
 def test_violation_of_outputs_is_that_of_the_states_where_they_are_the_same():
-    """Of a damped twin, which stays in the range of the data: beyond it, `against` takes the size of the state itself."""
+    """Of a damped twin, which stays in the range of the data: beyond it `against` divides by the size of the state."""
     data = oscillation()
     twin = tw.Twin(lambda x: jnp.stack([x[1], -x[0]]) - 0.5 * x, constraint=CIRCLE, integrator=tw.Euler())
     found = tw.predict(twin, data)

@@ -120,8 +120,8 @@ class Projected(diffrax.AbstractWrappedSolver):
         The second term is zero on the manifold. With it the derivative of a steady state (`ImplicitAdjoint`) is that
         of f = 0 together with g = level, where f = 0 alone has a solution for every level.
         """
-        field = self.solver.func(terms, t0, y0, args)
         m = check_problem(self, terms, t0, y0, args)
+        field = self.solver.func(terms, t0, y0, args)
         like = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), y0)
         if m == 0 or jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), field) != like:
             return field
@@ -274,7 +274,7 @@ def direction_of(terms: Any) -> Any:
 
 def physical_time(terms: Any, t: Any, x: State) -> Scalar:
     """The time that a constraint sees, in the dtype of the state."""
-    return jnp.asarray(direction_of(terms) * t, x.dtype)
+    return jnp.asarray(direction_of(terms), x.dtype) * jnp.asarray(t, x.dtype)
 
 
 @jax.custom_jvp

@@ -31,7 +31,7 @@ def machine() -> dict[str, Any]:
     if info.exists():
         lines = [line for line in info.read_text().splitlines() if line.startswith("model name")]
         model = lines[0].split(":", 1)[1].strip() if lines else model
-    return {"cpu": model, "cores": os.cpu_count(), "platform": platform.platform()}
+    return {"cpu": model, "cores": os.cpu_count(), "platform": f"{platform.system()} {platform.machine()}"}
 
 
 def write_record(path: Path, found: dict[str, Any]) -> None:

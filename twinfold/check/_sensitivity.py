@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from twinfold.check._subject import Subject, spaced_indices
-from twinfold.data._rows import batch_with_run_indices
+from twinfold.data._rows import known_batch
 from twinfold.model import MLP, Network, Unknown
 from twinfold.train import Loss, TrainingProblem
 from twinfold.train._estimate import Estimate
@@ -58,7 +58,7 @@ def compute_sensitivities(subject: Subject, runs: list[str]) -> Sensitivities:
     complete = all(np.isfinite(run.y).all() for run in data.runs)
     longest = max(len(run.ts) for run in data.runs)
     windows = part.states_are_outputs and complete
-    batch = data.windows(min(WINDOW, longest)) if windows else batch_with_run_indices(twin, data)
+    batch = data.windows(min(WINDOW, longest)) if windows else known_batch(twin, data)
     scale = jax.device_put(subject.spread.astype(batch.y.dtype))
     columns = _describe_columns(part)
     params, frozen = _partition(Estimate(twin, None))

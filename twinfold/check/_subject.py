@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from twinfold._core import outcome_codes, tree_take
 from twinfold.check._noise import estimate_noise
 from twinfold.data import Batch, Dataset
-from twinfold.data._rows import batch_with_run_indices, initial_state, initial_states, simulate_row
+from twinfold.data._rows import initial_state, initial_states, known_batch, simulate_row, with_own_values
 from twinfold.model import Network, Twin
 from twinfold.model._twin import check_model
 from twinfold.numerics import Trajectory, Unconstrained
@@ -82,7 +82,7 @@ class Subject:
     @cached_property
     def with_runs(self) -> Twin:
         """The twin with a value for each run where parameters are per run."""
-        return self.given.for_runs(self.data.names, self.data.groups) if self.given.runs is None else self.given
+        return with_own_values(self.given, self.data) if self.given.runs is None else self.given
 
     @cached_property
     def initialised(self) -> Twin:
@@ -102,7 +102,7 @@ class Subject:
     @cached_property
     def batch(self) -> Batch:
         """The runs in padded arrays."""
-        return batch_with_run_indices(self.with_runs, self.data)
+        return known_batch(self.with_runs, self.data)
 
     @cached_property
     def state_count(self) -> int:

@@ -130,6 +130,14 @@ def assemble(runs: Sequence[Run], windows: Sequence[Window], dtype: Any) -> Batc
     )
 
 
+def output_spread(batch: Batch) -> Float[Array, " k"]:
+    """The standard deviation of the measured values of each output; 1 where it is zero."""
+    count = jnp.maximum(jnp.sum(batch.mask, (0, 1)), 1).astype(batch.y.dtype)
+    mean = jnp.sum(batch.y, (0, 1)) / count
+    spread = jnp.sqrt(jnp.sum(jnp.where(batch.mask, (batch.y - mean[None, None]) ** 2, 0), (0, 1)) / count)
+    return jnp.where(spread > 0, spread, 1)
+
+
 def floating(dtype: Any) -> np.dtype:
     """The floating-point dtype that JAX uses for `dtype`: float32 for float64 unless x64 is enabled."""
     if dtype is not None and not jnp.issubdtype(dtype, jnp.floating):

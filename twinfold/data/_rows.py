@@ -5,16 +5,17 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from twinfold._core import tree_take
 from twinfold.data._batch import Batch
 from twinfold.data._dataset import Dataset
 from twinfold.data._run import Run
+from twinfold.data._warmup import DEFAULT_WARMUP, Newcomers, first_states, own_parameters, state_size
 from twinfold.model import Simulation, Twin, simulate_unchecked
 from twinfold.model._twin import check_model
+from twinfold.model._unknown import Unknown
 from twinfold.typing import Parameters, State
 
 MAX_LISTED = 3  # runs in a message
@@ -31,20 +32,117 @@ def simulate_row(twin: Twin, row: Batch, p: Any = None) -> Simulation:
     return simulate_unchecked(twin, initial_state(twin, row, p), row.ts, row.w, p)
 
 
-def batch_with_run_indices(twin: Twin, data: Dataset, argument: str = "data") -> Batch:
-    """All runs, each with the index of its own parameters in a fitted twin; a `ValueError` for a run without any."""
+class Rows(eqx.Module):
+    """The runs of a data set as a twin sees them.
+
+    `batch`: whole runs, each with the index of its own parameters; `newcomers`: None if the twin knows every run;
+    `warmup`: for each run the number of samples that its initial state was estimated from, 0 if it was not.
+    """
+
+    batch: Batch
+    newcomers: Newcomers | None
+    warmup: Int[np.ndarray, " R"]
+
+    @property
+    def unseen(self) -> Batch:
+        """The runs without the samples that initial states are estimated from."""
+        seen = np.arange(self.batch.ts.shape[1]) < self.warmup[:, None]
+        if not seen.any():
+            return self.batch
+        mask = jax.device_put(np.asarray(self.batch.mask) & ~seen[..., None])
+        return eqx.tree_at(lambda batch: batch.mask, self.batch, mask)
+
+    def adapt(self, twin: Twin) -> Twin:
+        """The twin with the parameters and initial states of these runs."""
+        return twin if self.newcomers is None else _adapt(self.newcomers, twin)
+
+
+def rows_of(twin: Twin, data: Dataset) -> Rows:
+    """All runs of a data set, and what has to be estimated of them because the twin was not fitted on them."""
+    batch, count = data.batch(), len(data)
+    estimated = twin.warmup is not None or (isinstance(twin.initial, Unknown) and twin.initial.own)
+    unfitted = twin.runs is None and twin.warmup is None  # all of its parameters are first guesses
+    if unfitted or not (estimated or twin.has_own_parameters):
+        return Rows(batch, None, np.zeros(count, np.int32))
+    unknown = [*own_parameters(twin), *([twin.initial] if isinstance(twin.initial, Unknown) else [])]
+    places = [_value_indices(twin, each, data) for each in unknown]
+    starts = None
+    if estimated:
+        fitted = isinstance(twin.initial, Unknown) and twin.initial.owner is not None
+        starts = places[-1] if fitted else np.full(count, -1, np.int32)
+    owners = places[: len(own_parameters(twin))]
+    missing = np.any(np.stack([*owners, *([] if starts is None else [starts])]) < 0, axis=0)
+    if not missing.any():
+        indices = twin.run_indices(data.names, data.groups)
+        assert indices is not None
+        batch = eqx.tree_at(lambda batch: batch.run, batch, jax.device_put(np.array(indices, np.int32)))
+        return Rows(batch, None, np.zeros(count, np.int32))
+    samples = twin.warmup or DEFAULT_WARMUP
+    values, states = jax.device_put((tuple(owners), starts))
+    return Rows(batch, Newcomers(batch, values, states, samples), np.where(missing, samples, 0))
+
+
+def with_own_values(twin: Twin, data: Dataset) -> Twin:
+    """The twin before a fit: with a value for each run or group, and with initial states if it has a warmup."""
+    complete = twin.for_runs(data.names, data.groups)
+    if twin.warmup is None:
+        return complete
     batch = data.batch()
-    if twin.runs is None or not twin.has_own_parameters:
-        return batch
-    places = twin.run_indices(data.names, data.groups)
-    if places is None:
-        missing = next(run.name for run in data.runs if twin.run_indices((run.name,), (run.group,)) is None)
-        raise ValueError(
-            f"{argument}: the twin has no parameters of run '{missing}' (Unknown with per_run=True or per_group=True); "
-            f"it was fitted on {', '.join(twin.runs or ())}. Leave that run out, or estimate what belongs to it first: "
-            'fit(twin, data, trainable="per_run").'
-        )
-    return eqx.tree_at(lambda batch: batch.run, batch, jnp.array(places))
+    states = _first_states(twin, batch, twin.warmup)
+    return complete.with_starts(states, state_size(twin, batch, states))
+
+
+def begun(twin: Twin, runs: Sequence[Run]) -> Twin | None:
+    """The twin with the initial states and own parameters of these runs, in their order, from their first samples.
+
+    None if it was fitted on all of them, or has nothing that belongs to single runs.
+    """
+    samples = twin.warmup or DEFAULT_WARMUP
+    outputs, inputs = (tuple(str(index) for index in range(count)) for count in (runs[0].outputs, runs[0].inputs))
+    rows = rows_of(twin, Dataset(tuple(run.until(samples) for run in runs), outputs, inputs))
+    return None if rows.newcomers is None else rows.adapt(twin)
+
+
+def known_batch(twin: Twin, data: Dataset) -> Batch:
+    """All runs, each with the index of its own parameters; a `ValueError` for a run that the twin was not fitted on."""
+    rows = rows_of(twin, data)
+    if rows.newcomers is None:
+        return rows.batch
+    missing = next(name for name, samples in zip(data.names, rows.warmup, strict=True) if samples)
+    raise ValueError(
+        f"data: the twin has no parameters of run '{missing}' (Unknown with per_run=True or per_group=True, or a "
+        f"warmup); it was fitted on {', '.join(twin.runs or ()) or 'no run yet'}. Leave that run out, or estimate what "
+        'belongs to it first: fit(twin, data, trainable="per_run").'
+    )
+
+
+def _value_indices(twin: Twin, unknown: Unknown, data: Dataset) -> Int[np.ndarray, " R"]:
+    """The index of the value of each run, by its name or group; -1 where it has none."""
+    if unknown.owner is None or twin.runs is None or twin.groups is None:
+        return np.full(len(data), -1, np.int32)
+    owner = np.asarray(unknown.owner.value)
+    keys, wanted = (twin.groups, data.groups) if unknown.per_group else (twin.runs, data.names)
+    values = dict(zip(keys, owner.tolist(), strict=True))
+    return np.array([values.get(key, -1) for key in wanted], np.int32)
+
+
+def check_rows(twin: Twin, rows: Rows, data: Dataset) -> None:
+    """Raise a `ValueError` that says where a twin with weights and its data do not match."""
+    if rows.newcomers is None:
+        check_batch(twin, rows.batch, data)
+    else:
+        first = tree_take(_first_states(twin, rows.batch, rows.newcomers.samples), 0)
+        _check_drawn(twin, tree_take(rows.batch, 0), first, twin.centred().parameters())
+
+
+@eqx.filter_jit
+def _adapt(newcomers: Newcomers, twin: Twin) -> Twin:
+    return newcomers.adapt(twin)
+
+
+@eqx.filter_jit
+def _first_states(twin: Twin, batch: Batch, samples: int) -> Float[Array, "R n"]:
+    return first_states(twin, batch, samples)
 
 
 def check_batch(twin: Twin, batch: Batch, data: Dataset, argument: str = "data", *, drawn: bool = True) -> State:
@@ -55,16 +153,20 @@ def check_batch(twin: Twin, batch: Batch, data: Dataset, argument: str = "data",
     """
     x = tree_take(initial_states(twin, batch, data, argument), 0)
     row = tree_take(batch, 0)
-    p, w = twin.parameters(row.run), None if row.w is None else row.w[0]
     if drawn:
-        check_model(twin, row.ts[0], x, w, p)
-        outputs = jax.eval_shape(twin.outputs, row.ts[0], x, w, p).shape[0]
-        if outputs != batch.y.shape[-1]:
-            raise ValueError(
-                f"data: runs have {batch.y.shape[-1]} outputs, the twin observes {outputs}. Change `outputs`, or "
-                "the twin's `observe`."
-            )
+        _check_drawn(twin, row, x, twin.parameters(row.run))
     return x
+
+
+def _check_drawn(twin: Twin, row: Batch, x: State, p: Parameters) -> None:
+    w = None if row.w is None else row.w[0]
+    check_model(twin, row.ts[0], x, w, p)
+    outputs = jax.eval_shape(twin.outputs, row.ts[0], x, w, p).shape[0]
+    if outputs != row.y.shape[-1]:
+        raise ValueError(
+            f"data: runs have {row.y.shape[-1]} outputs, the twin observes {outputs}. Change `outputs`, or "
+            "the twin's `observe`."
+        )
 
 
 def initial_states(twin: Twin, batch: Batch, data: Dataset, argument: str = "data") -> Float[Array, "R n"]:

@@ -69,6 +69,11 @@ class Run:
                 value.setflags(write=False)
             object.__setattr__(self, field, value)
 
+    def until(self, samples: int) -> "Run":
+        """The first samples of the run."""
+        w = None if self.w is None else self.w[:samples]
+        return dataclasses.replace(self, ts=self.ts[:samples], y=self.y[:samples], w=w)
+
     @property
     def outputs(self) -> int:
         """Number of outputs k."""

@@ -18,7 +18,7 @@ from jaxtyping import PyTree
 
 from twinfold._core import tree_take
 from twinfold.data import Dataset
-from twinfold.data._rows import batch_with_run_indices
+from twinfold.data._rows import known_batch
 from twinfold.identify._uncertainty import correlation_time
 from twinfold.model import Twin
 from twinfold.model._unknown import is_unknown
@@ -57,7 +57,7 @@ class Posterior:
 
     def spread(self, data: Dataset) -> np.ndarray:
         """Return the standard deviation of the predicted outputs at each sample, [R, T, k]; 0 in the padding."""
-        batch = batch_with_run_indices(self._problem.frozen.twin, data)
+        batch = known_batch(self._problem.frozen.twin, data)
         real = np.arange(batch.ts.shape[1]) < np.asarray(batch.length)[:, None]
         real = jnp.broadcast_to(jnp.asarray(real)[..., None], batch.mask.shape)
         # Predictions exist at every sample, measured or not.
@@ -88,7 +88,7 @@ def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterio
     ```
     """
     params, twin = tree_take(fit.params, seed), fit.twin_of(seed)
-    batch = batch_with_run_indices(twin, data)
+    batch = known_batch(twin, data)
     rate = jax.device_put(np.ones(1, batch.y.dtype))
     problem = TrainingProblem(loss, output_scale(batch, loss), rate, batch, None, fit.frozen)
     residual, jacobian = (np.asarray(part) for part in _linearise(problem, params))

@@ -7,16 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 from jaxtyping import Array, Bool, Float
 
 from twinfold.data import Batch, Dataset
-from twinfold.data._rows import batch_with_run_indices, simulate_row
+from twinfold.data._rows import rows_of, simulate_row
 from twinfold.identify._uncertainty import uncertainty
 from twinfold.model import Twin
+from twinfold.numerics._least_squares import PENALTY, least_squares
 
 MAX_STEPS = 64
-PENALTY = 1.0  # scaled residual of a sample without a finite prediction: as much as a run far from its data
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,8 @@ def reestimate(twin: Twin, data: Dataset, names: Sequence[str], *, max_steps: in
     tw.identify.reestimate(tw.Twin(lambda x, p: -p["k"] * x, params={"k": 0.6}), data, ["k"]).values
     ```
     """
-    batch, names = batch_with_run_indices(twin, data), tuple(names)
+    rows, names = rows_of(twin, data), tuple(names)
+    twin, batch = rows.adapt(twin), rows.batch
     first = np.asarray(jax.vmap(lambda run: jnp.stack([twin.parameters(run)[name] for name in names]))(batch.run))
     mask = np.asarray(batch.mask)
     # One scale for all outputs leaves their weights alone; it makes the damping independent of the unit.
@@ -97,27 +97,14 @@ def _solve(
     twin: Twin, batch: Batch, names: tuple[str, ...], scale: Float[Array, " R"], max_steps: int
 ) -> tuple[Float[Array, "R P"], Float[Array, "R T k"], Float[Array, "R N P"], Bool[Array, " R"]]:
     """The change of each run, its scaled residuals, their Jacobian, and whether it has converged."""
-    # 1e-6 in double precision, far below any standard error: parameters are logarithms, residuals have unit scale.
-    tolerance = float(jnp.finfo(batch.y.dtype).eps) ** 0.375
-    solver = optx.LevenbergMarquardt(rtol=tolerance, atol=tolerance)
 
     def run(row: Batch, scale: Float[Array, ""]) -> tuple[Array, Array, Array, Array]:
-        def residuals(change: Float[Array, " P"]) -> tuple[Array, Array]:
+        def residuals(change: Float[Array, " P"]) -> Array:
             p = twin.parameters(row.run)
             p = p | {name: p[name] * jnp.exp(change[index]) for index, name in enumerate(names)}
             error = (row.y - simulate_row(twin, row, p).valid_ys) / scale
-            r = jnp.where(row.mask, jnp.where(jnp.isfinite(error), error, PENALTY), 0)
-            return r, r
+            return jnp.where(row.mask, error, 0)
 
-        def surrogate(change: Float[Array, " P"], _: None) -> Array:
-            """The residuals, with a Jacobian that is a matrix: the solver would store the whole linearised rollout."""
-            fixed = jax.lax.stop_gradient(change)
-            jacobian, r = jax.jacfwd(residuals, has_aux=True)(fixed)
-            return r + jnp.where(jnp.isfinite(jacobian), jacobian, 0) @ (change - fixed)
-
-        first = jnp.zeros(len(names), batch.y.dtype)
-        solution = optx.least_squares(surrogate, solver, first, max_steps=max_steps, throw=False)
-        at = solution.state.f_info
-        return solution.value, at.residual, at.jac.as_matrix(), solution.result == optx.RESULTS.successful
+        return least_squares(residuals, jnp.zeros(len(names), batch.y.dtype), max_steps)
 
     return jax.vmap(run)(batch, scale)

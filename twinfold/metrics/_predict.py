@@ -10,7 +10,8 @@ from jaxtyping import Array, Float
 
 from twinfold._core import RESULTS, outcome_codes, tree_take
 from twinfold.data import Batch, Dataset
-from twinfold.data._rows import batch_with_run_indices, check_batch, simulate_row
+from twinfold.data._rows import check_rows, rows_of, simulate_row
+from twinfold.data._warmup import Newcomers
 from twinfold.model import Twin
 from twinfold.numerics import AbstractConstraint, violation_scale
 from twinfold.train import Fit
@@ -21,7 +22,9 @@ class Predictions:
     """Predictions of S seeds for R runs of at most T samples, beside the measurements; returned by `predict`.
 
     `relative_violation` is the violation divided by max(|level|, ||dg/dx(x0)|| ||x0||); both are infinite where they
-    are not finite. `result` is the outcome of each step. Samples beyond the `length` of a run are padding.
+    are not finite. `result` is the outcome of each step. Samples beyond the `length` of a run are padding. `warmup` is
+    the number of samples from which the initial state of each run was estimated; `mask` is False there, since they
+    were seen.
 
     **Example:**
 
@@ -44,6 +47,7 @@ class Predictions:
     violation: np.ndarray  # [S, R, T, m]
     relative_violation: np.ndarray  # [S, R, T, m]
     result: RESULTS  # [S, R, T]
+    warmup: np.ndarray  # [R]
 
     @property
     def is_sample(self) -> np.ndarray:
@@ -88,7 +92,9 @@ class Predictions:
         by_run = {name: getattr(self, name)[rows, cut] for name in ("ts", "y", "mask")}
         by_seed = {name: getattr(self, name)[:, rows, cut] for name in ("predicted", "violation", "relative_violation")}
         result = tree_take(self.result, (slice(None), rows, cut))
-        return dataclasses.replace(self, runs=self.runs[rows], length=length, result=result, **by_run, **by_seed)
+        return dataclasses.replace(
+            self, runs=self.runs[rows], length=length, warmup=self.warmup[rows], result=result, **by_run, **by_seed
+        )
 
     def until(self, duration: float) -> "Predictions":
         """The predictions of the first `duration` units of time of each run."""
@@ -124,14 +130,18 @@ def predict(model: Twin | Fit, data: Dataset) -> Predictions:
     """
     fitted = isinstance(model, Fit)
     twin = model.twin_of(0) if fitted else model
-    batch = batch_with_run_indices(twin, data)
-    check_batch(twin, batch, data)
+    rows = rows_of(twin, data)
+    check_rows(twin, rows, data)
     seeds = model.seeds if fitted else (0,)
-    predicted, violation, relative, result = _simulate(_stacked(model) if fitted else twin, batch, fitted)
+    twins, batch = _stacked(model) if fitted else twin, rows.batch
+    predicted, violation, relative, result = _simulate(twins, batch, rows.newcomers, fitted)
+    seen = np.arange(batch.ts.shape[1]) < rows.warmup[:, None]
     return Predictions(
         seeds,
         data.names,
-        **{name: np.asarray(getattr(batch, name)) for name in ("ts", "y", "mask", "length")},
+        **{name: np.asarray(getattr(batch, name)) for name in ("ts", "y", "length")},
+        mask=np.asarray(batch.mask) & ~seen[..., None],
+        warmup=rows.warmup,
         predicted=np.asarray(predicted),
         violation=_finite_or_inf(violation),
         relative_violation=_finite_or_inf(relative),
@@ -176,7 +186,9 @@ def _stacked(fit: Fit) -> Twin:
 
 
 @eqx.filter_jit
-def _simulate(twins: Twin, batch: Batch, stacked: bool) -> tuple[Array, Array, Array, RESULTS]:
+def _simulate(
+    twins: Twin, batch: Batch, newcomers: Newcomers | None, stacked: bool
+) -> tuple[Array, Array, Array, RESULTS]:
     """The predictions of a stack of twins, or of one twin, in either case with a leading axis of seeds."""
 
     def run(twin: Twin, row: Batch) -> tuple[Array, Array, Array, RESULTS]:
@@ -185,6 +197,7 @@ def _simulate(twins: Twin, batch: Batch, stacked: bool) -> tuple[Array, Array, A
         return simulation.valid_ys, trajectory.violation, trajectory.relative_violation, trajectory.result
 
     def runs(twin: Twin) -> tuple[Array, Array, Array, RESULTS]:
+        twin = twin if newcomers is None else newcomers.adapt(twin)
         return jax.vmap(lambda row: run(twin, row))(batch)
 
     return eqx.filter_vmap(runs)(twins) if stacked else jax.tree.map(lambda leaf: leaf[None], runs(twins))

@@ -105,7 +105,11 @@ def _shapes(twin: Twin, header: ModelHeader) -> Twin:
         x = jnp.ones(states) if twin.observe is None else None
         w = jnp.ones(inputs) if inputs else None
         statistics = Statistics(x, x, x, w, w, jnp.ones(()), jnp.ones(()))
-        complete = twin if header.runs is None else twin.for_runs(header.runs, header.groups)
+        complete = twin
+        if header.runs is not None:
+            complete = twin.for_runs(header.runs, header.groups)
+            if twin.warmup is not None:
+                complete = complete.with_starts(jnp.zeros((len(header.runs), states)), jnp.ones(states))
         return complete.initialise(jax.random.key(0), states=states, inputs=inputs, statistics=statistics)
 
     return eqx.filter_eval_shape(draw)

@@ -48,6 +48,9 @@ class Twin(eqx.Module):
       every stage of the integrator.
     - `initial`: the state at a run's first sample, a function of t, y, w, p there, or an `Unknown` to be estimated;
       when left out, the x0 of the data, or else the first observation.
+    - `warmup`: the state at the start of a run is estimated, together with all else in a fit, and from the first
+      `warmup` samples for a new run; `initial`, or what takes its place, is then the first guess. For noisy or hidden
+      states. The level of a `Conserved` quantity follows from the estimated state.
     - `integrator`, `constraint`, `projection`: the recurrent cell.
     - `input_interpolation`: `"hold"` or `"linear"`, how the inputs vary between their samples.
 
@@ -71,6 +74,7 @@ class Twin(eqx.Module):
     observe: Callable | None
     trajectory: Callable | None
     initial: Callable | Unknown | None
+    warmup: int | None
     runs: tuple[str, ...] | None  # names of the runs that have parameters of their own
     groups: tuple[str, ...] | None  # the group of each
 
@@ -83,6 +87,7 @@ class Twin(eqx.Module):
         trajectory: Callable | None = None,
         algebraic: Callable | None = None,
         initial: Callable | Unknown | None = None,
+        warmup: int | None = None,
         integrator: AbstractIntegrator | None = None,
         constraint: AbstractConstraint | None = None,
         projection: AbstractProjection | None = None,
@@ -90,6 +95,8 @@ class Twin(eqx.Module):
     ):
         if input_interpolation not in ("hold", "linear"):
             raise ValueError(f'Twin(input_interpolation={input_interpolation!r}): give "hold" or "linear".')
+        if warmup is not None and warmup < 1:
+            raise ValueError(f"Twin(warmup={warmup}): give the number of samples, at least one.")
         if constraint is None and projection is not None and not isinstance(projection, NoProjection):
             raise ValueError("Twin(projection=...): there is nothing to project onto; give a constraint too.")
         for role, fn, names in (
@@ -114,6 +121,7 @@ class Twin(eqx.Module):
         self.observe = observe
         self.trajectory = trajectory
         self.initial = initial
+        self.warmup = warmup
         self.runs = None
         self.groups = None
 
@@ -180,6 +188,12 @@ class Twin(eqx.Module):
         )
         return eqx.tree_at(
             lambda twin: (twin.runs, twin.groups), twin, (names, groups), is_leaf=lambda node: node is None
+        )
+
+    def with_starts(self, states: Float[Array, "R n"], size: Float[Array, " n"]) -> "Twin":
+        """A copy in which the initial state of each run is to be estimated, from these; `size` of a change."""
+        return eqx.tree_at(
+            lambda twin: twin.initial, self, Unknown.at_runs(states, size), is_leaf=lambda node: node is self.initial
         )
 
     def centred(self) -> "Twin":

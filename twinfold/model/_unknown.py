@@ -3,7 +3,7 @@
 Each is stored as a dimensionless `raw` that starts at zero, so that a parameter of 1e-4 and one of 1e6 take
 steps of the same relative size:
 
-    free      value = guess + max(|guess|, 1) raw        positive  value = guess exp(raw)
+    free      value = guess + size raw, size = max(|guess|, 1)        positive  value = guess exp(raw)
     bounded   value = lower + (upper - lower) sigmoid(logit(guess) + raw)
 """
 
@@ -43,6 +43,7 @@ class Unknown(eqx.Module):
     per_group: bool = eqx.field(static=True)
     spread: float | None = eqx.field(static=True)
     owner: Frozen | None  # which of the values belongs to each run
+    size: Frozen | None  # of a free value, if another one than max(|guess|, 1)
 
     def __init__(
         self,
@@ -75,6 +76,24 @@ class Unknown(eqx.Module):
         self.bounds = bounds
         self.per_run, self.per_group, self.spread = per_run, per_group, spread
         self.owner = None
+        self.size = None
+
+    @staticmethod
+    def at_runs(values: Float[Array, "R n"], size: Float[Array, " n"]) -> "Unknown":
+        """A vector for each of R runs, free, at these values; `size`, by how much it may change."""
+        middle = jnp.median(values, axis=0)
+        unknown = Unknown(np.zeros(values.shape[1]), per_run=True)
+        return eqx.tree_at(
+            lambda u: (u.guess, u.raw, u.owner, u.size),
+            unknown,
+            (
+                Frozen(middle),
+                (values - middle[None]) / size[None],
+                Frozen(jnp.arange(values.shape[0], dtype=jnp.int32)),
+                Frozen(size),
+            ),
+            is_leaf=lambda node: node is None,
+        )
 
     @property
     def own(self) -> bool:
@@ -98,7 +117,7 @@ class Unknown(eqx.Module):
             lower, upper = self.bounds
             fraction = (guess - lower) / (upper - lower)
             return lower + (upper - lower) * jax.nn.sigmoid(jnp.log(fraction / (1 - fraction)) + raw)
-        return guess + jnp.maximum(jnp.abs(guess), 1) * raw
+        return guess + (jnp.maximum(jnp.abs(guess), 1) if self.size is None else self.size.value) * raw
 
     def for_runs(self, groups: tuple[str, ...]) -> "Unknown":
         """A copy with a value for each run, or for each group (`groups` names that of each run), at the first guess."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from twinfold.data import Dataset, Run
+from twinfold.data._rows import begun
 from twinfold.model import Stepper, Twin
 from twinfold.monitor._features import residual_features
 
@@ -70,15 +71,14 @@ class ResidualWindows:
 
     def begin(self, run: Run) -> None:
         """Start a run with its parameters and initial state; an incomplete window of the previous run is dropped."""
-        index = None
-        if self.twin.runs is not None and self.twin.has_own_parameters:
-            indices = self.twin.run_indices((run.name,), (run.group,))
-            if indices is None:
-                raise ValueError(
-                    f"The twin has no parameters for run '{run.name}': fit them first (trainable=\"per_run\")."
-                )
+        twin, index = self.twin, None
+        if (estimated := begun(twin, (run,))) is not None:
+            twin, index = estimated, 0
+        elif twin.runs is not None and twin.has_own_parameters:
+            indices = twin.run_indices((run.name,), (run.group,))
+            assert indices is not None, "the twin was fitted on this run"
             index = indices[0]
-        self.stepper = self.twin.stepper(run.x0, run=index)
+        self.stepper = twin.stepper(run.x0, run=index)
         self.run, self.number, self.residuals, self.note = run.name, 0, [], ""
 
     def sample(self, t: float, w: np.ndarray | None, y: np.ndarray) -> Window | None:

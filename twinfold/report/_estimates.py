@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
 from twinfold.data import Batch, Dataset
-from twinfold.data._rows import batch_with_run_indices, initial_state
+from twinfold.data._rows import initial_state, known_batch
 from twinfold.identify import posterior, uncertainty
 from twinfold.model import Twin, Unknown, simulate_unchecked
 from twinfold.model._unknown import is_unknown
@@ -108,7 +108,7 @@ def _parameter_name(path: str) -> str:
 
 def _raw_errors(twin: Twin, data: Dataset, names: list[str]) -> list[float]:
     """Standard errors in units of raw, from residuals in units of each output's spread."""
-    batch = batch_with_run_indices(twin, data)
+    batch = known_batch(twin, data)
     if batch.y.size * len(names) > MAX_JACOBIAN_SIZE:
         raise ValueError(
             f"the Jacobian of {batch.y.size} measured values by {len(names)} parameters has more than "

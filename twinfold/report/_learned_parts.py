@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from twinfold._core import tree_take
 from twinfold.data import Batch, Dataset
 from twinfold.data._dataset import join, split_rows
-from twinfold.data._rows import batch_with_run_indices, simulate_row
+from twinfold.data._rows import rows_of, simulate_row
 from twinfold.model import MLP, AbstractLearned, Network, Twin, count_parameters
 
 MAX_SAMPLES = 2000
@@ -56,7 +56,8 @@ def sample_states(twin: Twin, data: Dataset, max_samples: int = MAX_SAMPLES) -> 
 
 def sample_splits(twin: Twin, splits: Mapping[str, Dataset], max_samples: int = MAX_SAMPLES) -> dict[str, Samples]:
     """`sample_states` of each split, simulated together: each shape is a program to compile."""
-    batch = batch_with_run_indices(twin, join(splits.values()))
+    rows = rows_of(twin, join(splits.values()))
+    twin, batch = rows.adapt(twin), rows.batch
     simulated = functools.cache(lambda: np.asarray(_simulated_states(twin, batch)))
     return {
         split: _samples(twin, tree_take(batch, rows), lambda rows=rows: simulated()[rows], max_samples)

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, PyTree
 
 from twinfold._core import tree_take
 from twinfold.data import Batch, Dataset
-from twinfold.data._rows import batch_with_run_indices, check_batch
+from twinfold.data._batch import output_spread
+from twinfold.data._rows import check_batch, rows_of, with_own_values
 from twinfold.model import Twin
 from twinfold.model._learned.base import learned_parts
 from twinfold.model._learned.base import trainable as trainable_leaves
@@ -60,10 +61,10 @@ def prepare(
     loss = Loss() if loss is None else loss
     batch = data.batch() if window is None else data.windows(window)
     twin = _with_runs(twin, data, trainable)
-    held = None if valid is None else batch_with_run_indices(twin, valid, "valid")
+    held = None if valid is None else rows_of(twin, valid)
     states = check_batch(twin, batch, data, drawn=False).shape[0]
-    if held is not None and valid is not None:
-        check_batch(twin, held, valid, "valid", drawn=False)
+    if held is not None and valid is not None and held.newcomers is None:
+        check_batch(twin, held.batch, valid, "valid", drawn=False)
     measured = twin.observe is None and twin.trajectory is None and bool(np.all(batch.mask))
     if methods is None:
         methods = default_methods(batch.ts.shape[1] if measured and window is None else None)
@@ -93,7 +94,17 @@ def prepare(
     batches = (batch if method.window is None else data.windows(method.window) for method in methods)
     first = _first_projected(twin, methods, project)
     problems = tuple(
-        TrainingProblem(loss, sigma, units, each, held, parts[0][1], remat, projected=stage >= first)
+        TrainingProblem(
+            loss,
+            sigma,
+            units,
+            each,
+            None if held is None else held.unseen,
+            parts[0][1],
+            remat,
+            projected=stage >= first,
+            newcomers=None if held is None else held.newcomers,
+        )
         for stage, each in enumerate(batches)
     )
     return methods, problems, params
@@ -135,7 +146,7 @@ def _drawn(twin: Twin) -> bool:
 def _with_runs(twin: Twin, data: Dataset, trainable: str) -> Twin:
     """The twin with a value for each run or group where it has parameters of that kind."""
     if twin.runs is None or trainable == "per_run":
-        return twin.for_runs(data.names, data.groups)
+        return with_own_values(twin, data)
     if twin.has_own_parameters and (twin.runs, twin.groups) != (data.names, data.groups):
         raise ValueError(
             'data: the twin was fitted on other runs and has parameters of theirs. Pass trainable="per_run" to '
@@ -185,7 +196,4 @@ def output_scale(batch: Batch, loss: Loss) -> Float[Array, " k"]:
     """The units of the outputs: the spread of each over its measured values, or one."""
     if loss.scale == "off":
         return jnp.ones(batch.y.shape[-1], batch.y.dtype)
-    count = jnp.maximum(jnp.sum(batch.mask, (0, 1)), 1).astype(batch.y.dtype)
-    mean = jnp.sum(batch.y, (0, 1)) / count
-    spread = jnp.sqrt(jnp.sum(jnp.where(batch.mask, (batch.y - mean[None, None]) ** 2, 0), (0, 1)) / count)
-    return jnp.where(spread > 0, spread, 1)
+    return output_spread(batch)

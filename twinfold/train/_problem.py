@@ -9,6 +9,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from twinfold.data import Batch
+from twinfold.data._warmup import Newcomers
 from twinfold.model import Twin
 from twinfold.model._learned.base import learned_parts, trainable
 from twinfold.numerics import NoProjection
@@ -43,6 +44,7 @@ class TrainingProblem(eqx.Module):
     frozen: Estimate
     remat: bool = eqx.field(static=True, default=False)
     projected: bool = eqx.field(static=True, default=True)
+    newcomers: Newcomers | None = None  # validation runs whose initial states are estimated
 
     @property
     def windows(self) -> Int[Array, " B"]:
@@ -69,7 +71,8 @@ class TrainingProblem(eqx.Module):
         """What the best parameters are chosen by: the loss on whole validation runs, or the training loss."""
         if self.valid is None:
             return self.training_loss(params)
-        whole_runs = Estimate(self.estimate(params).twin, None)
+        twin = self.estimate(params).twin
+        whole_runs = Estimate(twin if self.newcomers is None else self.newcomers.adapt(twin), None)
         return jnp.sum(self.residuals(whole_runs, self.valid, jnp.arange(self.valid.size))[0] ** 2)
 
     def residuals(

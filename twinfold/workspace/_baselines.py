@@ -39,9 +39,14 @@ def _zeros_like(tree: Any) -> Any:
 
 
 def with_first_guess(twin: Twin) -> Twin:
-    """The twin with every `Unknown` at its first guess."""
-    zeros = [_zeros_like(unknown.raw) for unknown in twin.unknowns()]
-    return eqx.tree_at(lambda twin: [unknown.raw for unknown in twin.unknowns()], twin, zeros) if zeros else twin
+    """The twin with every `Unknown` at its first guess, but for estimated initial states."""
+
+    def chosen(twin: Twin) -> list[Any]:
+        kept = twin.initial if twin.warmup is not None else None
+        return [unknown.raw for unknown in twin.unknowns() if unknown is not kept]
+
+    zeros = [_zeros_like(raw) for raw in chosen(twin)]
+    return eqx.tree_at(chosen, twin, zeros) if zeros else twin
 
 
 def evaluate_with_baselines(

@@ -43,6 +43,7 @@ class SystemConfig(Settings):
 class DataConfig(Settings):
     """[data]: the files of the measurements and the meaning of their columns; see `twinfold.data.load_dataset`.
 
+    `warmup`, a number of samples: the state at the start of each run is estimated (see `Twin`).
     `valid` and `test` are fractions of the runs (or their names) held out: to select the best parameters, and to
     evaluate the result.
     """
@@ -64,6 +65,7 @@ class DataConfig(Settings):
     missing: Values = ()
     gap: Positive | None = None
     pieces: Annotated[int, Field(ge=2, le=10_000)] | None = None
+    warmup: Count | None = None
     valid: float | Names = 0.2
     test: float | Names = 0.2
 

@@ -30,7 +30,7 @@ class DataSplit:
 
 def read_data(config: DataConfig, folder: Path, **changes: Any) -> Dataset:
     """The measurements that a configuration names, in files relative to `folder`."""
-    names = set(DataConfig.model_fields) - {"files", "valid", "test"}
+    names = set(DataConfig.model_fields) - {"files", "valid", "test", "warmup"}
     options = {name: getattr(config, name) for name in names} | {"source": config.files, "folder": folder}
     return load_dataset(**options | changes)
 

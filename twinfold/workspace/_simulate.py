@@ -14,9 +14,9 @@ from twinfold._core import outcome_codes
 from twinfold.data import Dataset, Run
 from twinfold.data._load import columns_of
 from twinfold.data._readers.table import pandas_module
-from twinfold.data._rows import check_initial_states
+from twinfold.data._rows import begun, check_initial_states
 from twinfold.io import atomic_write, write_csv
-from twinfold.model import Simulation, SimulationError, Unknown
+from twinfold.model import Simulation, SimulationError, Twin, Unknown
 from twinfold.plot._style import plain_label
 from twinfold.workspace._data import read_data
 from twinfold.workspace._display import with_unit
@@ -62,11 +62,18 @@ def simulate_workspace(
     **Raises:** `ValueError` if there is no initial state, or an input is missing.
     """
     data, measured = _read_inputs(workspace, fitted, files, with_states=x0 is None)
-    p = fitted.twin.parameters(run)
-    states = [_initial_state(fitted, each, p, x0, measured) for each in data.runs]
+    twin, ps = fitted.twin, [fitted.twin.parameters(run)] * len(data)
+    if measured and x0 is None and run is None and (estimated := begun(twin, data.runs)) is not None:
+        twin, ps = estimated, [estimated.parameters(index) for index in range(len(data))]
+    states = [
+        _initial_state(fitted, twin, index, each, p, x0, measured)
+        for index, (each, p) in enumerate(zip(data.runs, ps, strict=True))
+    ]
     if x0 is None:
-        check_initial_states(fitted.twin, data.runs, np.stack(states), data.output_names, "files")
-    return [_simulate(fitted, each, state, run, measured) for each, state in zip(data.runs, states, strict=True)]
+        check_initial_states(twin, data.runs, np.stack(states), data.output_names, "files")
+    return [
+        _simulate(fitted.twin, each, state, p, measured) for each, state, p in zip(data.runs, states, ps, strict=True)
+    ]
 
 
 def _read_inputs(
@@ -96,7 +103,10 @@ def _read_inputs(
     return read_data(config, Path(), **changes), measured
 
 
-def _initial_state(fitted: Fitted, run: Run, p: Any, x0: Sequence[float] | None, measured: bool) -> Any:
+def _initial_state(
+    fitted: Fitted, twin: Twin, index: int, run: Run, p: Any, x0: Sequence[float] | None, measured: bool
+) -> Any:
+    """The initial state of a run: given, or as the twin has it for the run at `index`."""
     states = fitted.info.states
     if x0 is not None:
         if len(x0) != len(states):
@@ -104,20 +114,21 @@ def _initial_state(fitted: Fitted, run: Run, p: Any, x0: Sequence[float] | None,
         return jnp.asarray(x0, float)
     if run.x0 is not None:
         return jnp.asarray(run.x0)
-    if not measured and not isinstance(fitted.twin.initial, Unknown):
+    if not measured and not isinstance(twin.initial, Unknown):
         raise ValueError(
             f"run '{run.name}' has no initial state. Give --x0 with {', '.join(states)}, columns of these names, or "
             f"the outputs ({', '.join(fitted.info.outputs)}) in the first row."
         )
     w = None if run.w is None else jnp.asarray(run.w[0])
-    return fitted.twin.initial_state(jnp.asarray(run.ts[0]), jnp.asarray(run.y[0]), w, p)
+    own = index if twin is not fitted.twin else None
+    return twin.initial_state(jnp.asarray(run.ts[0]), jnp.asarray(run.y[0]), w, p, run=own)
 
 
-def _simulate(fitted: Fitted, each: Run, x0: Any, run: str | None, measured: bool) -> SimulatedRun:
+def _simulate(twin: Twin, each: Run, x0: Any, p: Any, measured: bool) -> SimulatedRun:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            simulation, failures = fitted.twin.simulate(x0, each.ts, each.w, run=run), []
+            simulation, failures = twin.simulate(x0, each.ts, each.w, p=p), []
         except SimulationError as error:
             simulation, failures = error.simulation, [f"run '{each.name}': {error}"]
     samples = len(each.ts)

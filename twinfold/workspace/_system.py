@@ -4,7 +4,7 @@ import hashlib
 import sys
 import traceback
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,13 @@ class System:
     twin: "Twin"
     states: tuple[str, ...] | None
     units: dict[str, str]
+
+    def with_warmup(self, samples: int) -> "System":
+        """The system whose twin estimates the state at the start of each run; see `Twin`."""
+        import equinox as eqx
+
+        twin = eqx.tree_at(lambda twin: twin.warmup, self.twin, samples, is_leaf=lambda node: node is None)
+        return replace(self, twin=twin)
 
 
 class _Names(Settings):

@@ -39,7 +39,8 @@ class Workspace:
         """Run system.py and return its twin, names and units; see `load_system`."""
         from twinfold.workspace._system import load_system
 
-        return load_system(self.folder / self.config.system.file, **options)
+        system = load_system(self.folder / self.config.system.file, **options)
+        return system if self.config.data.warmup is None else system.with_warmup(self.config.data.warmup)
 
     def load_data(self) -> "Dataset":
         """All measurements."""

@@ -1,7 +1,11 @@
 """Files and tables of every kind give the same data set; a message names the file that cannot be read."""
 
+import dataclasses
+import os
 import random
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,7 +85,9 @@ KINDS = [table, as_polars, as_lazy, as_xarray, as_index, as_csv, as_zipped_csv, 
 def test_every_kind_gives_the_same_data(kind, tmp_path, expected):
     source = table() if kind is table else kind(tmp_path)
     data = load_dataset(source, **NAMES)
-    assert data.fingerprint() == expected.fingerprint()
+    assert data.names == (("a",) if isinstance(source, str | Path | list) else ("0",))
+    unnamed = dataclasses.replace(data, runs=(dataclasses.replace(data.runs[0], name="0", group="0"),))
+    assert unnamed.fingerprint() == expected.fingerprint()
 
 
 def test_columns_units_and_missing_values():
@@ -108,7 +114,95 @@ def test_several_files_are_runs_named_after_them(tmp_path):
     assert [run.ts[0] for run in data.runs] == [1, 10, 2]
     (tmp_path / "more").mkdir()
     table().to_csv(tmp_path / "more" / "day 1.csv", index=False)
-    assert len(set(load_dataset("**/*.csv", folder=tmp_path, **NAMES).names)) == 4
+    names = load_dataset("**/*.csv", folder=tmp_path, **NAMES).names
+    assert set(names) == {"day 1", "day 10", "day 2", "more/day 1"}
+    # However the folder is given.
+    assert load_dataset("**/*.csv", folder=os.path.relpath(tmp_path), **NAMES).names == names
+    assert load_dataset("day 2.csv", folder=tmp_path, pieces=2, **NAMES).groups == ("day 2", "day 2")
+
+
+def test_a_time_step_replaces_the_column_of_times():
+    frame = table(rows=5).drop(columns="t")
+    for source in (frame, frame.assign(t="noon")):  # a column that is called like the times is not read
+        (run,) = load_dataset(source, dt=0.1, **NAMES).runs
+        np.testing.assert_allclose(run.ts, 0.1 * np.arange(5), rtol=1e-15)
+        np.testing.assert_array_equal(run.y[:, 0], frame["p"])
+    # Counted in each run, also if its rows are not together.
+    several = frame.assign(id=["a", "b", "a", "b", "a"])
+    assert [len(run.ts) for run in load_dataset(several, dt=0.1, run="id", **NAMES).runs] == [3, 2]
+    np.testing.assert_allclose(load_dataset(several, dt=0.1, run="id", **NAMES).runs[1].ts, [0, 0.1])
+    # Rows without a value at the end are none.
+    longer = pd.concat([frame, pd.DataFrame({"u": [NAN] * 3, "p": NAN, "q": NAN, "other": 1.0})])
+    assert len(load_dataset(longer, dt=0.1, **NAMES).runs[0].ts) == 5
+    with pytest.raises(ValueError, match=r"no column 't'.*give the time step: dt"):
+        load_dataset(frame, **NAMES)
+    mistakes: list[tuple[dict[str, Any], str]] = [
+        ({"dt": 0.0}, "dt=0.0: give a positive"),
+        ({"dt": 0.1, "join": True}, "dt and join exclude"),
+        ({"dt": 0.1, "scale": {"t": 2.0}}, "scale: there is no column in use called 't'"),
+    ]
+    for changes, message in mistakes:
+        with pytest.raises(ValueError, match=message):
+            load_dataset(frame, **NAMES, **changes)
+
+
+RECORDS = {"est": {"u": "uEst", "p": "yEst"}, "val": {"u": "uVal", "p": "yVal"}}
+
+
+def side_by_side():
+    """Two records of 5 and 3 samples in one table, as benchmarks of system identification are published."""
+    return {
+        "uEst": np.arange(5.0),
+        "yEst": np.array([1.0, NAN, 3.0, NAN, 5.0]),
+        "uVal": np.array([7.0, 8.0, 9.0]),
+        "yVal": np.array([-1.0, -2.0, -3.0]),
+    }
+
+
+@pytest.mark.parametrize("ending", ["csv", "mat", "frame"])
+def test_records_side_by_side_are_runs(ending, tmp_path):
+    columns, source = side_by_side(), tmp_path / f"bench.{ending}"
+    frame = pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
+    if ending == "csv":
+        frame.to_csv(source, index=False)
+    elif ending == "mat":
+        pytest.importorskip("scipy.io").savemat(source, {**columns, "Ts": 4.0})
+    else:
+        source = frame
+    options: dict[str, Any] = {"inputs": ["u"], "outputs": ["p"], "records": RECORDS, "scale": {"p": 10.0}}
+    data = load_dataset(source, dt=4.0, **options)
+    assert data.names == ("est", "val")
+    est, val = data.runs
+    np.testing.assert_array_equal(est.y[:, 0], 10 * columns["yEst"])  # a gap is not the end
+    np.testing.assert_array_equal(val.y[:, 0], 10 * columns["yVal"])
+    assert val.w is not None
+    np.testing.assert_array_equal(val.w[:, 0], columns["uVal"])
+    np.testing.assert_array_equal(val.ts, [0, 4, 8])
+
+
+def test_records_with_times_and_of_several_files(tmp_path):
+    frame = pd.DataFrame({name: pd.Series(values) for name, values in side_by_side().items()})
+    frame = frame.assign(t=np.arange(5.0), tVal=[0.0, 0.5, 1.0, NAN, NAN])
+    own = {"est": RECORDS["est"], "val": RECORDS["val"] | {"t": "tVal"}}
+    options: dict[str, Any] = {"inputs": ["u"], "outputs": ["p"]}
+    data = load_dataset(frame, records=own, **options)
+    np.testing.assert_array_equal(data.runs[0].ts, np.arange(5.0))
+    np.testing.assert_array_equal(data.runs[1].ts, [0, 0.5, 1])
+    for name in ("a", "b"):
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    both = load_dataset("*.csv", folder=tmp_path, records=own, **options)
+    assert both.names == ("a est", "a val", "b est", "b val")
+    mistakes: list[tuple[dict[str, Any], str]] = [
+        ({"records": {"est": {"y": "yEst"}}}, "records.est: there is no column in use called 'y'"),
+        (
+            {"records": {"est": {"u": "uEst", "p": "yest"}}, "dt": 1.0},
+            "records.est: .*no column 'yest'.*Did you mean 'yEst'",
+        ),
+        ({"records": RECORDS, "run": "id"}, "records and run exclude"),
+    ]
+    for changes, message in mistakes:
+        with pytest.raises(ValueError, match=message):
+            load_dataset(frame, **options, **changes)
 
 
 def test_a_run_continues_in_the_next_file(tmp_path):

@@ -23,12 +23,12 @@ from twinfold.monitor import Verdict
 from twinfold.workspace import _fit as training_module
 from twinfold.workspace import _monitor as monitor_module
 from twinfold.workspace._config import DataConfig, read_config
-from twinfold.workspace._data import split_data
+from twinfold.workspace._data import read_new_files, split_data
 from twinfold.workspace._export import export_spec
 from twinfold.workspace._files import read_findings, read_history, write_findings
 from twinfold.workspace._fit import fit_workspace, load_fitted
 from twinfold.workspace._new import new_project
-from twinfold.workspace._report import read_metrics
+from twinfold.workspace._report import _all_seeds, read_metrics
 from twinfold.workspace._samples import SAMPLES, motor_rate, pendulum_rate, tank_rate
 from twinfold.workspace._system import load_system
 from twinfold.workspace._workspace import open_workspace
@@ -404,6 +404,68 @@ def test_evaluate_and_info_say_the_same_numbers(fitted, tmp_path):
     code, output = call("info", folder / "runs" / "a" / "model.twin")
     assert code == 0
     assert "u [m/s] from -1 to 1" in output
+
+
+def test_a_new_file_is_judged_as_a_whole(fitted, tmp_path, monkeypatch):
+    folder, _ = fitted
+    monkeypatch.chdir(tmp_path)
+    before = (folder / "runs" / "a" / "metrics.json").read_bytes()
+    # One run without a column of names, and several; the constant is the mean of the training data.
+    ts = np.linspace(0, 1, 21)
+    pd.DataFrame({"t": ts, "u": 0.0, "x": 3 * np.exp(-DECAY * ts)}).to_csv("monday.csv", index=False)
+    (tmp_path / "tuesday.csv").write_text(decays(runs=3))
+    code, output = call("evaluate", "monday.csv", "tuesday.csv", "-C", folder, "--out", "m.json")
+    assert code == 0, output
+    assert "train" not in output
+    metrics = json.loads((tmp_path / "m.json").read_text())
+    assert all(list(metrics[model]) == ["monday", "tuesday"] for model in ("twin", "pure physics", "constant"))
+    assert metrics["twin"]["monday"]["rmse"] < 1e-5
+    mean = np.mean(np.concatenate([run.y for run in open_workspace(folder).load_split().train.runs]))
+    expected = np.sqrt(np.mean((3 * np.exp(-DECAY * ts) - mean) ** 2))
+    np.testing.assert_allclose(metrics["constant"]["monday"]["rmse"], expected, rtol=1e-9)
+    assert (folder / "runs" / "a" / "metrics.json").read_bytes() == before
+    code, output = call("evaluate", "none.csv", "-C", folder)
+    assert (code, "there is no file 'none.csv'" in output) == (2, True)
+
+
+def test_other_files_may_share_the_names_of_their_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text(decays(runs=2))
+    config = DataConfig(files=("x.csv",), outputs=("x",), inputs=("u",), run="id", pieces=4)
+    parts = read_new_files(config, ["*.csv"])
+    assert {name: data.names for name, data in parts.items()} == {"a": ("a: 0", "a: 1"), "b": ("b: 0", "b: 1")}
+    assert read_new_files(config, ["b.csv"])["b"].names == ("0", "1")
+
+
+def test_commands_that_read_a_fit_take_its_configuration(fitted, tmp_path):
+    folder = tmp_path / "decay"
+    shutil.copytree(fitted[0], folder)
+    # What twinfold.toml names now does not even exist.
+    changed = TOML.replace('"data/*.csv"', '"data/later.csv"').replace("seeds = 1", "seeds = 4")
+    (folder / "twinfold.toml").write_text(changed)
+    now = open_workspace(folder)
+    stored = now.as_fitted()
+    assert (stored.config.data.files, stored.config.fit.seeds) == (("data/*.csv",), 1)
+    assert stored.differences(now) == ["data.files", "fit.seeds"]
+    assert now.as_fitted(["data.test=0.0"]).config.data.test == 0
+    before = json.loads((folder / "runs" / "a" / "metrics.json").read_text())
+    code, output = call("evaluate", "-C", folder)
+    assert code == 0, output
+    assert json.loads((folder / "runs" / "a" / "metrics.json").read_text()) == before
+    assert "is that of the fit" in output
+    assert "other values of data.files, fit.seeds, which the next fit will use" in output
+    code, output = call("evaluate", "-C", fitted[0])
+    assert "is that of the fit" not in output
+
+
+def test_a_report_of_other_data_shows_one_seed_and_tells_to_delete_nothing(fitted):
+    """The checkpoint belongs to the data of the fit, and the command only reads."""
+    workspace = open_workspace(fitted[0], ["data.valid=0.4"])
+    found = load_fitted(workspace)
+    with pytest.warns(UserWarning, match="one seed only") as caught:
+        assert _all_seeds(workspace, found, workspace.load_split()) is None
+    assert "elete" not in str(caught[0].message)
 
 
 def test_simulate_follows_the_closed_form(fitted, tmp_path, monkeypatch):

@@ -120,6 +120,12 @@ def fit(
 
 @app.command(rich_help_panel=PANEL)
 def evaluate(
+    new: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]...", help="Files to judge, each as a whole; default: the parts of the project's data."
+        ),
+    ] = None,
     folder: Folder = Path(),
     overrides: Overrides = None,
     run_folder: RunFolder = None,
@@ -130,29 +136,26 @@ def evaluate(
 
     \b
     Examples:
-      twinfold evaluate
-      twinfold evaluate --set 'data.files=["next-week/*.csv"]' --out next-week.json
+      twinfold evaluate                                    the training, validation and test runs of the fit
+      twinfold evaluate next-week.csv                      a new file, as a whole
+      twinfold evaluate next-week/*.csv --out new.json     several, each by itself
 
     For the data of the fit, the metrics are also written to metrics.json in the run folder.
     """
     with report_errors():
-        from twinfold.io import json_safe, write_json
-        from twinfold.workspace._baselines import compare_with_baselines, evaluate_with_baselines
+        from twinfold.io import write_json
         from twinfold.workspace._display import print_metrics
-        from twinfold.workspace._files import read_findings, write_metrics
+        from twinfold.workspace._evaluate import evaluate_workspace
 
         workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
-        split = workspace.load_split()
-        metrics = json_safe(evaluate_with_baselines(fitted.twin, split, fitted.physics))
-        if split.train.fingerprint() == fitted.info.data_fingerprint:
-            write_metrics(workspace.run_folder, metrics, read_findings(workspace.run_folder) or ())
-        else:
-            typer.echo("These are not the data of the fit: train, valid and test are parts of the new data.")
-        print_metrics(metrics, common.console())
-        for finding in compare_with_baselines(metrics):
+        outcome = evaluate_workspace(workspace, fitted, new or ())
+        for note in outcome.notes:
+            typer.echo(f"Note: {note}", err=True)
+        print_metrics(outcome.metrics, common.console())
+        for finding in outcome.findings:
             typer.echo(f"Note: {finding.message}", err=True)
         if out is not None:
-            write_json(out, metrics)
+            write_json(out, outcome.metrics)
 
 
 def _complete_target(incomplete: str) -> list[str]:

@@ -88,10 +88,18 @@ def open_in_x64(folder: Path, overrides: list[str] | None, run_folder: Path | No
 def open_fitted(
     folder: Path, overrides: list[str] | None, run_folder: Path | None, trust_changed: bool
 ) -> "tuple[Workspace, Fitted]":
-    """The workspace of a command, as `open_in_x64` opens it, and its fitted twin."""
+    """The workspace of a command with the configuration of its fit, which --set can change, and its fitted twin."""
     from twinfold.workspace import load_fitted
+    from twinfold.workspace._config import FILE
 
-    workspace = open_in_x64(folder, overrides, run_folder)
+    now = open_in_x64(folder, overrides, run_folder)
+    workspace = now.as_fitted(overrides or [])
+    if different := workspace.differences(now):
+        typer.echo(
+            f"Note: the configuration is that of the fit in {workspace.run_folder}; {FILE} now has other values of "
+            f"{', '.join(different)}, which the next fit will use (here: --set).",
+            err=True,
+        )
     return workspace, load_fitted(workspace, trust_changed=trust_changed)
 
 

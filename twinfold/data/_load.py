@@ -30,6 +30,8 @@ def load_dataset(
     join: bool = False,
     gap: float | None = None,
     pieces: int | None = None,
+    dt: float | None = None,
+    records: Mapping[str, Mapping[str, str]] | None = None,
     format: Format = "auto",
     folder: str | os.PathLike[str] = ".",
 ) -> Dataset:
@@ -44,8 +46,12 @@ def load_dataset(
     - `time`: the column of times: numbers (seconds), or timestamps, which become seconds since the first row of the
       run.
     - `inputs`: the columns of inputs.
-    - `run`: the column that names the run of a row. Default: a single table is the run "0", each of several files is a
-      run named after it.
+    - `dt`: the time step, where there is no column of times: the rows of a run are this far apart, and `time` is not
+      read.
+    - `run`: the column that names the run of a row. Default: each file is a run named after it, a table is the run "0".
+    - `records`: runs whose columns are side by side in one table: for the name of each run, the columns that it has,
+      by the names used here, as in `{"est": {"u": "uEst", "y": "yEst"}, "val": {"u": "uVal", "y": "yVal"}}`. Empty
+      cells at the end of a shorter record are left out.
     - `group`: the column that names the group of a run (its machine, its cell); runs of a group share parameters.
     - `x0`: the columns whose first row in a run is its initial state.
     - `columns`: for a name used here, the name of its column in the source.
@@ -98,6 +104,8 @@ def load_dataset(
         join=join,
         gap=gap,
         pieces=pieces,
+        dt=dt,
+        records=records or {},
     )
     runs = read_runs(source, layout, format=format, folder=Path(folder))
     return Dataset(runs, layout.output_names, tuple(inputs))

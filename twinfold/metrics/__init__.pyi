@@ -1,5 +1,7 @@
 from ._errors import MAX_DTW_SAMPLES as MAX_DTW_SAMPLES
 from ._errors import dtw as dtw
+from ._errors import fit_percent as fit_percent
+from ._errors import nrmse as nrmse
 from ._errors import relative_error as relative_error
 from ._errors import rmse as rmse
 from ._evaluate import REDUCE_OVER_RUNS as REDUCE_OVER_RUNS

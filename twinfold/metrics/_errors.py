@@ -38,6 +38,52 @@ def rmse(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.sqrt(mse(predicted, y, mask))
 
 
+def nrmse(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Normalised root mean squared error: ||y - predicted|| / ||y - mean(y)||, the mean over the outputs of a run.
+
+    1 is the error of the best constant. In system identification, 1 - NRMSE in percent is called the fit; see
+    `fit_percent`.
+
+    **Arguments:** `predicted` [..., R, T, k]; `y` and `mask` [R, T, k], `mask` True where an output was measured.
+
+    **Returns:** [..., R]; infinite where a prediction is not finite. An output that does not vary in a run has no NRMSE
+    and is left out; NaN if none varies.
+
+    **Example:**
+
+    ```python
+    y = np.array([0.0, 2.0, 0.0, 2.0])[None, :, None]
+    tw.metrics.nrmse(y + 0.5, y, np.ones_like(y, bool))  # [0.5]
+    ```
+    """
+    measured = np.where(mask, y, 0.0).astype(np.float64)
+    mean = measured.sum(-2, keepdims=True) / np.maximum(mask.sum(-2, keepdims=True), 1)
+    variation = np.sqrt(_square(np.where(mask, measured - mean, 0.0)).sum(-2))
+    # Rounding of the mean alone is no variation.
+    varies = variation > 1e-12 * np.sqrt(_square(measured).sum(-2))
+    error = np.sqrt(_square(_error(predicted, y, mask)).sum(-2))
+    ratio = np.where(varies, error / np.where(varies, variation, 1.0), 0.0)
+    count = varies.sum(-1)
+    return np.where(count > 0, ratio.sum(-1) / np.maximum(count, 1), np.nan)
+
+
+def fit_percent(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The normalised fit of system identification in percent: 100 (1 - ||y - predicted|| / ||y - mean(y)||).
+
+    100 is exact, 0 is as good as the best constant, and a negative fit is worse than that.
+
+    **Arguments and returns:** as those of `nrmse`; minus infinity where a prediction is not finite.
+
+    **Example:**
+
+    ```python
+    y = np.array([0.0, 2.0, 0.0, 2.0])[None, :, None]
+    tw.metrics.fit_percent(y + 0.5, y, np.ones_like(y, bool))  # [50.]
+    ```
+    """
+    return 100 * (1 - nrmse(predicted, y, mask))
+
+
 def relative_error(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """||predicted - y|| at each sample, divided by the root mean square of ||y|| over the run.
 

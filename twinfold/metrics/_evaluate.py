@@ -15,10 +15,21 @@ from twinfold.numerics import AbstractConstraint
 from twinfold.train import Fit
 
 MAX_VALUES = 20_000_000  # numbers predicted at a time, to limit the memory
+
+
+def _mean_where_defined(values: np.ndarray, axis: int) -> np.ndarray:
+    """The mean without NaN; NaN where there is nothing else."""
+    defined = ~np.isnan(values)
+    total = np.where(defined, values, 0.0).sum(axis)
+    return np.where(defined.any(axis), total / np.maximum(defined.sum(axis), 1), np.nan)
+
+
 REDUCE_OVER_RUNS: dict[str, Callable] = {
     "mae": np.mean,
     "mse": np.mean,
     "rmse": np.mean,
+    "nrmse": _mean_where_defined,
+    "fit_percent": _mean_where_defined,
     "dtw": np.mean,
     "violation_mean": np.mean,
     "violation_max": np.max,
@@ -36,7 +47,8 @@ class Evaluation:
 
     `metrics` has an [S, R] array for each name in `REDUCE_OVER_RUNS`. A failed run (a value that is not finite, or a
     step that did not succeed) keeps its error, which is infinite if there is no prediction; `reasons` has the cause by
-    seed and run. NaN means that a metric does not apply: no constraint, no complete sample for DTW.
+    seed and run. NaN means that a metric does not apply: no constraint, no complete sample for DTW, no output that
+    varies for the NRMSE.
 
     **Example:**
 
@@ -138,7 +150,8 @@ def measure(predictions: Predictions, *, threshold: float = 0.3, dtw: bool = Tru
     """
     arrays = predictions.predicted, predictions.y, predictions.mask
     failed = predictions.failed_steps
-    metrics = {metric.__name__: metric(*arrays) for metric in (errors.mae, errors.mse, errors.rmse)}
+    plain = (errors.mae, errors.mse, errors.rmse, errors.nrmse, errors.fit_percent)
+    metrics = {metric.__name__: metric(*arrays) for metric in plain}
     metrics["dtw"] = errors.dtw(*arrays) if dtw else np.full(metrics["mae"].shape, np.nan)
     for name in ("violation", "relative_violation"):
         values = getattr(predictions, name)

@@ -1,6 +1,7 @@
 """Metrics of a twin beside those of its baselines: the mean of the data, the physics alone, the fitted physics."""
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -9,7 +10,7 @@ import numpy as np
 
 from twinfold.check import Finding
 from twinfold.data import Dataset
-from twinfold.data._dataset import split_rows
+from twinfold.data._dataset import join, split_rows
 from twinfold.metrics import Predictions, measure, predict, rmse
 from twinfold.model import AbstractLearned, Twin
 from twinfold.model._learned.base import learned_parts, trainable
@@ -19,6 +20,17 @@ METRICS = ("rmse", "mae", "valid_time", "relative_violation_max", "failed")
 BASELINE = "baseline"  # the kind of a finding
 TIE = 0.01  # relative: errors that differ by less are equal
 TWIN, FITTED_PHYSICS, PURE_PHYSICS, CONSTANT = "twin", "fitted physics", "pure physics", "constant"
+# What to do where a baseline is better than the twin.
+ADVICE = {
+    FITTED_PHYSICS: "what the network has learned does harm there. Leave the learned part out of system.py, or "
+    "restrain it: a larger loss.l2, a smaller width, or training runs that cover what the others do.",
+    PURE_PHYSICS: "the first guesses of the parameters, with nothing learned, are better than what was fitted. Give "
+    "the parameters a prior (a spread in Unknown, and loss.prior), restrain the network (a larger loss.l2, a smaller "
+    "width), or fit to more runs.",
+    CONSTANT: "it explains less than the mean of the training data does. `twinfold check` shows whether units, inputs "
+    "and initial states are right; a run that is too long to be predicted from its start needs its initial state "
+    "estimated.",
+}
 
 
 def without_learned_parts(twin: Twin) -> Twin:
@@ -59,15 +71,23 @@ def evaluate_with_baselines(
     **Returns:** model -> part -> metric -> number. The models are "twin", "fitted physics" (if given), "pure physics"
     (nothing learned, parameters at their first guess) and "constant" (the mean of the training data).
     """
+    return evaluate_parts(twin, split.by_name(), physics, train=split.train)
+
+
+def evaluate_parts(
+    twin: Twin, parts: Mapping[str, Dataset], physics: Twin | None = None, *, train: Dataset | None
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Evaluate a fitted twin and its baselines on data by name; without `train`, there is no "constant"."""
     # All runs in one call: every further shape would be compiled again.
-    parts, data = split.by_name(), split.joined()
+    data = join(parts.values())
     models = {TWIN: twin}
     if physics is not None:
         models[FITTED_PHYSICS] = physics
     if learned_parts(twin) or twin.unknowns():
         models[PURE_PHYSICS] = with_first_guess(without_learned_parts(twin))
     predictions = {name: predict(model, data) for name, model in models.items()}
-    predictions[CONSTANT] = _constant(predictions[TWIN], split.train)
+    if train is not None:
+        predictions[CONSTANT] = _constant(predictions[TWIN], train)
     rows = split_rows(parts)
     return {
         model: {part: _metrics(each.select(rows[part]), data.output_names) for part in parts}
@@ -76,21 +96,28 @@ def evaluate_with_baselines(
 
 
 def compare_with_baselines(metrics: dict[str, Any]) -> list[Finding]:
-    """A problem for each baseline that predicts held-out runs (if there are none, the training runs) better."""
-    part = next(name for name in ("test", "valid", "train") if name in metrics[TWIN])
+    """A problem for each baseline that predicts held-out runs better.
+
+    Compared are the test runs; if there are none, the validation runs, or else the training runs; and all other parts,
+    which are files that the fit has not seen.
+    """
+    given = list(metrics[TWIN])
+    held_out = [name for name in ("test", "valid", "train") if name in given][:1]
+    others = [name for name in given if name not in ("test", "valid", "train")]
+    return [finding for part in held_out + others for finding in _compare(metrics, part)]
+
+
+def _compare(metrics: dict[str, Any], part: str) -> Iterator[Finding]:
     error = metrics[TWIN][part]["rmse"]
-    found = []
     for model, parts in metrics.items():
         rival = parts[part]["rmse"]
         if model == TWIN or rival is None or (error is not None and error <= (1 + TIE) * rival):
             continue
         errors = " and ".join("none" if value is None else f"{value:.3g}" for value in (rival, error))
         message = (
-            f"The baseline '{model}' predicts the {part} runs better than the twin (RMSE {errors}): what was learned "
-            "does harm there. Use the baseline, or fit with more data, a smaller network or another loss."
+            f"The baseline '{model}' predicts the {part} runs better than the twin (RMSE {errors}): {ADVICE[model]}"
         )
-        found.append(Finding(BASELINE, "problem", message, {"model": model, "rmse": rival, "twin": error}))
-    return found
+        yield Finding(BASELINE, "problem", message, {"model": model, "part": part, "rmse": rival, "twin": error})
 
 
 def _constant(like: Predictions, train: Dataset) -> Predictions:

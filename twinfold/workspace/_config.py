@@ -52,6 +52,7 @@ class DataConfig(Settings):
     outputs: Names = ()
     inputs: Names = ()
     time: Name = "t"
+    dt: Positive | None = None
     run: OptionalName = ""
     group: OptionalName = ""
     x0: Names = ()
@@ -60,6 +61,7 @@ class DataConfig(Settings):
     sort: bool = False
     join: bool = False
     columns: dict[Name, Name] = Field(default_factory=dict)
+    records: dict[Name, dict[Name, Name]] = Field(default_factory=dict)
     scale: dict[Name, float] = Field(default_factory=dict)
     offset: dict[Name, float] = Field(default_factory=dict)
     missing: Values = ()

@@ -1,11 +1,15 @@
 """The measurements of a workspace: read as its configuration says, split into training, validation and test runs."""
 
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from twinfold.data import Dataset, load_dataset
 from twinfold.data._dataset import join
+from twinfold.data._load import columns_of
+from twinfold.data._readers.sources import matching_files, names_of_files
 from twinfold.workspace._config import DataConfig
 
 
@@ -33,6 +37,59 @@ def read_data(config: DataConfig, folder: Path, **changes: Any) -> Dataset:
     names = set(DataConfig.model_fields) - {"files", "valid", "test", "warmup"}
     options = {name: getattr(config, name) for name in names} | {"source": config.files, "folder": folder}
     return load_dataset(**options | changes)
+
+
+def read_new_files(config: DataConfig, files: Sequence[str]) -> dict[str, Dataset]:
+    """The measurements in other files, by the name of the file; nothing is held out or cut into pieces.
+
+    **Arguments:** `config`, which describes the columns; `files`, paths or patterns, relative to the current folder.
+    """
+    paths = dict.fromkeys(path for pattern in files for path in matching_files(pattern, Path()))
+    parts = {}
+    for path, name in names_of_files(list(paths), Path()).items():
+        options = options_for_files(config, [str(path)], states=[config.x0])
+        parts[name] = read_data(config, Path(), **options | {"outputs": config.outputs})
+    names = [name for data in parts.values() for name in data.names]
+    return parts if len(set(names)) == len(names) else {part: _prefixed(part, data) for part, data in parts.items()}
+
+
+def _prefixed(part: str, data: Dataset) -> Dataset:
+    """The data with the name of the part in that of each run."""
+    runs = tuple(dataclasses.replace(run, name=f"{part}: {run.name}") for run in data.runs)
+    return dataclasses.replace(data, runs=runs)
+
+
+def options_for_files(
+    config: DataConfig, files: Sequence[str], *, states: Sequence[Sequence[str]] = ()
+) -> dict[str, Any]:
+    """Options of `read_data` for files other than those of the configuration, without the columns that they lack.
+
+    **Arguments:** `config`; `files`, relative to the current folder; `states`, lists of columns, of which the first
+    that is complete is the initial state.
+
+    **Returns:** the options; `outputs` is empty unless every output is there.
+    """
+    time = "" if config.dt is not None or config.records else config.columns.get(config.time, config.time)
+    present = columns_of(list(files), time=time, format=config.format, folder=Path())
+    records = {name: own for name, own in config.records.items() if set(own.values()) <= present}
+    layers = [config.columns | own for own in records.values()] or [config.columns]
+
+    def has(names: Sequence[str]) -> bool:
+        return bool(names) and all(columns.get(name, name) in present for columns in layers for name in names)
+
+    options: dict[str, Any] = {
+        "source": list(files),
+        "outputs": config.outputs if has(config.outputs) else (),
+        "x0": next((names for names in states if has(names)), ()),
+        "run": config.run if has([config.run]) else "",
+        "group": config.group if has([config.group]) else "",
+        "records": records,
+        "pieces": None,
+    }
+    used = {config.time, *config.inputs, *options["outputs"], *options["x0"], options["run"], options["group"]}
+    for name in ("columns", "scale", "offset"):
+        options[name] = {key: value for key, value in getattr(config, name).items() if key in used}
+    return options
 
 
 def split_data(data: Dataset, config: DataConfig) -> DataSplit:

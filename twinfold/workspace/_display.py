@@ -29,7 +29,8 @@ def print_info(path: Path, info: ModelInfo, console: Console) -> None:
 def print_metrics(metrics: dict[str, Any], console: Console) -> None:
     """Print one table for each part of the data: a row per model, a column per metric."""
     models = {model: parts for model, parts in metrics.items() if isinstance(parts, dict)}
-    for part in PARTS:
+    given = dict.fromkeys(part for parts in models.values() for part in parts)
+    for part in [*(part for part in PARTS if part in given), *(part for part in given if part not in PARTS)]:
         rows = {model: parts[part] for model, parts in models.items() if isinstance(parts.get(part), dict)}
         # A metric is shown if any model has a number for it; failures, if there are any.
         names = [

@@ -38,9 +38,12 @@ def claim_run_folder(folder: Path, config: Config, fingerprints: tuple[str, str]
         yield resumed
 
 
-def read_fit_config(folder: Path) -> Config:
-    """The configuration that the fit in a run folder was made with."""
-    return parse_config((folder / CONFIG).read_text(encoding="utf-8"), stored=True)
+def read_fit_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
+    """The configuration that the fit in a run folder was made with; `overrides` as in `open_workspace`."""
+    try:
+        return parse_config((folder / CONFIG).read_text(encoding="utf-8"), overrides, stored=True)
+    except ValueError as error:
+        raise ValueError(f"{folder / CONFIG}: {error}") from None
 
 
 def _decisive(config: Config) -> dict[str, Any]:

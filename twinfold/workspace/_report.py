@@ -1,12 +1,14 @@
 """Write the report of a workspace from its run folder."""
 
 import json
-from dataclasses import replace
+import warnings
 from pathlib import Path
 from typing import Any
 
 from twinfold.report import write_twin_report
+from twinfold.train import Fit
 from twinfold.workspace import _files as files
+from twinfold.workspace._data import DataSplit
 from twinfold.workspace._fit import Fitted, refit
 from twinfold.workspace._workspace import Workspace
 
@@ -22,12 +24,11 @@ def report_workspace(
     **Returns:** the page to open in a browser.
     """
     info, split = fitted.info, workspace.load_split()
-    checkpoint = workspace.run_folder / files.CHECKPOINT
     return write_twin_report(
         workspace.run_folder / "report" if folder is None else folder,
         title=workspace.folder.resolve().name,
         twin=fitted.twin,
-        fit=refit(_as_fitted(workspace), fitted.system, split) if seeds and checkpoint.exists() else None,
+        fit=_all_seeds(workspace, fitted, split) if seeds else None,
         history=files.read_history(workspace.run_folder),
         train=split.train,
         valid=split.valid,
@@ -40,10 +41,20 @@ def report_workspace(
     )
 
 
-def _as_fitted(workspace: Workspace) -> Workspace:
-    """The workspace with the settings of its fit, which may have had options (`--set`) that a report is not given."""
-    used = files.read_fit_config(workspace.run_folder)
-    return replace(workspace, config=workspace.config.model_copy(update={"fit": used.fit, "loss": used.loss}))
+def _all_seeds(workspace: Workspace, fitted: Fitted, split: DataSplit) -> Fit | None:
+    """The fit with all its seeds; None if its checkpoint is gone or belongs to other data."""
+    checkpoint = workspace.run_folder / files.CHECKPOINT
+    if not checkpoint.exists():
+        return None
+    try:
+        return refit(workspace, fitted.system, split)
+    except ValueError:
+        # Of the checkpoint, which would tell how to start over.
+        warnings.warn(
+            f"The report shows one seed only: {checkpoint} is damaged, or belongs to other data or settings.",
+            stacklevel=2,
+        )
+        return None
 
 
 def read_metrics(workspace: Workspace, fitted: Fitted) -> dict[str, Any]:

@@ -12,13 +12,12 @@ import numpy as np
 from twinfold import plot
 from twinfold._core import outcome_codes
 from twinfold.data import Dataset, Run
-from twinfold.data._load import columns_of
 from twinfold.data._readers.table import pandas_module
 from twinfold.data._rows import begun, check_initial_states
 from twinfold.io import atomic_write, write_csv
 from twinfold.model import Simulation, SimulationError, Twin, Unknown
 from twinfold.plot._style import plain_label
-from twinfold.workspace._data import read_data
+from twinfold.workspace._data import options_for_files, read_data
 from twinfold.workspace._display import with_unit
 from twinfold.workspace._fit import Fitted
 from twinfold.workspace._workspace import Workspace
@@ -80,27 +79,10 @@ def _read_inputs(
     workspace: Workspace, fitted: Fitted, files: Sequence[str], *, with_states: bool
 ) -> tuple[Dataset, bool]:
     """The runs in some files, and whether they include the outputs."""
-    config, columns = workspace.config.data, workspace.config.data.columns
-    present = columns_of(list(files), time=columns.get(config.time, config.time), format=config.format, folder=Path())
-
-    def has(names: Sequence[str]) -> bool:
-        return bool(names) and all(columns.get(name, name) in present for name in names)
-
-    measured = has(config.outputs)
-    states = next((names for names in (config.x0, fitted.info.states) if with_states and has(names)), ())
-    used = {config.time, config.run, *config.inputs, *states, *(config.outputs if measured else ())}
-    changes: dict[str, Any] = {
-        "source": list(files),
-        "outputs": config.outputs if measured else (),
-        "x0": states,
-        "run": config.run if has([config.run]) else "",
-        "group": "",
-        "gap": None,
-        "pieces": None,
-    }
-    for name in ("columns", "scale", "offset"):
-        changes[name] = {key: value for key, value in getattr(config, name).items() if key in used}
-    return read_data(config, Path(), **changes), measured
+    config = workspace.config.data
+    options = options_for_files(config, files, states=(config.x0, fitted.info.states) if with_states else ())
+    data = read_data(config, Path(), **options | {"gap": None, "group": ""})
+    return data, bool(options["outputs"])
 
 
 def _initial_state(

@@ -1,7 +1,7 @@
 """A workspace: a folder with a configuration, a system and measurements. Opening it needs no JAX."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,24 @@ class Workspace:
     def run_folder(self) -> Path:
         """The folder of the fit and its results."""
         return self.folder / self.config.run.folder
+
+    def as_fitted(self, overrides: Sequence[str] = ()) -> "Workspace":
+        """The workspace with the configuration that the fit in its run folder was made with.
+
+        **Arguments:** `overrides`, see `open_workspace`. Before the first fit, the workspace is returned as it is.
+        """
+        from twinfold.workspace._files import read_fit_config
+
+        try:
+            stored = read_fit_config(self.run_folder, overrides)
+        except FileNotFoundError:
+            return self
+        return replace(self, config=stored.model_copy(update={"run": self.config.run}))
+
+    def differences(self, other: "Workspace") -> list[str]:
+        """The settings, as `section.name`, that two workspaces do not have in common."""
+        one, two = self.config.flat(), other.config.flat()
+        return [name for name in {**one, **two} if one.get(name) != two.get(name)]
 
     def load_system(self, **options: Any) -> "System":
         """Run system.py and return its twin, names and units; see `load_system`."""

@@ -1,13 +1,14 @@
 """The layout of a source: which columns it has, in which units, and how its rows form runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from twinfold.data._readers.sources import Table
 from twinfold.data._readers.table import (
+    WITHOUT_TIME,
     Place,
     check_columns,
     pandas_module,
@@ -62,8 +63,16 @@ class Layout:
     join: bool = False
     gap: float | None = None
     pieces: int | None = None
+    dt: float | None = None
+    records: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self):
+        if self.dt is not None and not (np.isfinite(self.dt) and self.dt > 0):
+            raise ValueError(f"dt={self.dt}: give a positive time step.")
+        for argument, excluded in (("dt", ("join", "gap")), ("records", ("run", "join"))):
+            for other in excluded:
+                if getattr(self, argument) and getattr(self, other):
+                    raise ValueError(f"{argument} and {other} exclude each other; leave one of them out.")
         for argument in ("outputs", "inputs", "x0"):
             if isinstance(names := getattr(self, argument), str):
                 raise ValueError(f"{argument}={names!r}: give a list of columns.")
@@ -73,9 +82,9 @@ class Layout:
                 check_name(self.column(check_name(name, argument)), argument)
         if self.fill not in ("hold", "linear", "refuse"):
             raise ValueError(f'fill={self.fill!r}: give "hold", "linear" or "refuse".')
-        if self.time in self.numeric:
+        if self.time in self.numeric and self.dt is None:
             raise ValueError(f"{self.numeric[self.time]}: '{self.time}' is the column of times.")
-        numbers = [self.time, *self.numeric]
+        numbers = [*([self.time] if self.dt is None else []), *self.numeric]
         used = [*numbers, *filter(None, (self.run, self.group))]
         for argument, known in (("scale", numbers), ("offset", numbers), ("columns", used)):
             for name in getattr(self, argument):
@@ -85,6 +94,11 @@ class Layout:
             for name, value in factors.items():
                 if not np.isfinite(value) or (argument == "scale" and value == 0):
                     raise ValueError(f"{argument}: that of '{name}' is {value}; give a finite number that is not zero.")
+        for name, columns in self.records.items():
+            check_name(name, "records")
+            for each in columns:
+                if each not in used:
+                    raise ValueError(f"records.{name}: there is no column in use called {unknown_name(each, used)}")
 
     @property
     def numeric(self) -> dict[str, str]:
@@ -100,18 +114,25 @@ class Layout:
         """The name of a column in the source."""
         return self.columns.get(name, name)
 
-    def recordings(self, table: Table, first_row: int) -> dict[str, Recording]:
+    @property
+    def time_column(self) -> str:
+        """The column of times that all rows of a source share; "" if there is none."""
+        return "" if self.dt is not None or self.records else self.column(self.time)
+
+    def recordings(self, table: Table, first_row: int, *, alone: bool = True) -> dict[str, Recording]:
         """The recording of each run in a table, in order of appearance.
 
-        **Arguments:** `table`; `first_row`, the number of its first row among the rows of all tables.
+        **Arguments:** `table`; `first_row`, the number of its first row among the rows of all tables; `alone`: there is
+        no other table.
 
         **Raises:** `ValueError` that names the column and the row. If `join`, a column of numbers may be absent.
         """
-        frame = table.frame
+        if self.records:
+            return self._records(table, first_row, alone)
+        frame = table.frame if self.dt is None or self.run else self._without_end(table.frame)
         if not len(frame):
             raise ValueError("the table has no rows.")
-        check_columns(frame, "time", [self.column(self.time)])
-        time, in_utc = self._times(frame[self.column(self.time)], table.place)
+        time, in_utc = self._times(frame, table.place)
         numbers = {
             name: self._numbers(frame[self.column(name)], name, argument, table.place)
             for name, argument in self.numeric.items()
@@ -133,6 +154,26 @@ class Layout:
         spans = zip(names, np.r_[0, ends[:-1]].tolist(), ends.tolist(), strict=True)
         return {check_name(name, where): whole.take(slice(begin, end)) for name, begin, end in spans}
 
+    def _records(self, table: Table, first_row: int, alone: bool) -> dict[str, Recording]:
+        """The recording of each of `records`, whose columns are beside each other in a table."""
+        found = {}
+        for record, columns in self.records.items():
+            own = replace(self, columns={**self.columns, **columns}, records={})
+            name = record if alone else f"{table.run} {record}"
+            try:
+                found |= own.recordings(table._replace(run=name, frame=own._without_end(table.frame)), first_row)
+            except ValueError as error:
+                raise ValueError(f"records.{record}: {error}") from None
+        return found
+
+    def _without_end(self, frame: Any) -> Any:
+        """The table up to the last row in which one of the columns of numbers has a value."""
+        for name, argument in self.numeric.items():
+            check_columns(frame, argument, [self.column(name)])
+        measured = [~_with_gaps(frame[self.column(name)], self.missing).isna().to_numpy() for name in self.numeric]
+        rows = np.flatnonzero(np.any(measured, axis=0)) if measured else np.arange(len(frame))
+        return frame.iloc[: rows[-1] + 1 if rows.size else 0]
+
     def check_joined(self, recordings: Iterable[Recording]) -> None:
         """Raise a `ValueError` for a column in use that none of the recordings to join has."""
         recordings = list(recordings)
@@ -149,9 +190,16 @@ class Layout:
         check_columns(frame, argument, [self.column(name)])
         return True
 
-    def _times(self, cells: Any, place: Place) -> tuple[np.ndarray, bool]:
+    def _times(self, frame: Any, place: Place) -> tuple[np.ndarray, bool]:
+        if self.dt is not None:
+            # Counted within the run, once its rows are together.
+            return np.zeros(len(frame)), False
         column = self.column(self.time)
-        times, in_utc = to_times(cells, f"time: column '{column}'", place)
+        if column not in frame.columns:
+            known = [str(each) for each in frame.columns]
+            raise ValueError(f"time: there is no column {unknown_name(column, known)} {WITHOUT_TIME}")
+        check_columns(frame, "time", [column])
+        times, in_utc = to_times(frame[column], f"time: column '{column}'", place)
         if self.time not in self.scale and self.time not in self.offset:
             return times, in_utc
         if times.dtype.kind != "f":

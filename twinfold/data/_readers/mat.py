@@ -7,7 +7,7 @@ import numpy as np
 
 from twinfold.data._readers.limits import MAX_COLUMNS, check_column_count, max_unpacked_bytes
 from twinfold.data._readers.mat5 import parse_mat
-from twinfold.data._readers.table import pandas_module
+from twinfold.data._readers.table import WITHOUT_TIME, pandas_module
 from twinfold.io import unknown_name
 
 
@@ -15,7 +15,7 @@ def read_mat(path: Path, time: str) -> dict[str, Any]:
     """The tables in a .mat file: one, named "", or one for each element of a struct array.
 
     Variables and struct fields that have the length of the variable `time` are columns; the columns of a matrix `y` are
-    called `y(1)`, `y(2)`, ...
+    called `y(1)`, `y(2)`, ... If `time` is "", all vectors are, the shorter ones with empty cells at their end.
 
     A matrix of more than `MAX_COLUMNS` columns is none of measurements, and is left out.
 
@@ -26,7 +26,7 @@ def read_mat(path: Path, time: str) -> dict[str, Any]:
     except ValueError as error:
         reason = str(error).rstrip(".")
         raise ValueError(f"{path}: not a readable MATLAB file: {reason}.") from None
-    if time not in _columns(variables):
+    if not _has_columns(variables, time):
         for name, value in variables.items():
             if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
                 return {f"{name}({index + 1})": _frame(path, each, time) for index, each in enumerate(value)}
@@ -47,11 +47,19 @@ def _columns(variables: dict[str, Any]) -> dict[str, np.ndarray]:
     return columns
 
 
+def _has_columns(variables: dict[str, Any], time: str) -> bool:
+    columns = _columns(variables)
+    return time in columns if time else any(len(column) > 1 for column in columns.values())
+
+
 def _frame(path: Path, variables: dict[str, Any], time: str) -> Any:
     columns = _columns(variables)
-    if time not in columns:
-        raise ValueError(f"{path}: time: there is no vector {unknown_name(time, columns)}")
-    rows = len(columns[time])
-    columns = {name: column for name, column in columns.items() if len(column) == rows}
+    pd = pandas_module()
+    if not time:
+        columns = {name: pd.Series(column) for name, column in columns.items() if len(column) > 1}
+    elif time in columns:
+        columns = {name: column for name, column in columns.items() if len(column) == len(columns[time])}
+    else:
+        raise ValueError(f"{path}: time: there is no vector {unknown_name(time, columns)} {WITHOUT_TIME}")
     check_column_count(len(columns))
-    return pandas_module().DataFrame(columns)
+    return pd.DataFrame(columns)

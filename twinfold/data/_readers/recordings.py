@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,15 @@ JOINED = -1  # the number of a row that is in no table
 
 def read_runs(source: Any, layout: Layout, *, format: Format, folder: Path) -> tuple[Run, ...]:
     """The runs of a source; see `load_dataset`."""
-    time, run, group = (layout.column(name) for name in (layout.time, layout.run, layout.group))
-    tables = read_tables(source, time=time, run=run, group=group, format=format, folder=folder, join=layout.join)
+    run, group = (layout.column(name) for name in (layout.run, layout.group))
+    tables = read_tables(
+        source, time=layout.time_column, run=run, group=group, format=format, folder=folder, join=layout.join
+    )
     first_rows = list(itertools.accumulate((len(table.frame) for table in tables), initial=0))
     parts: dict[str, list[tuple[str, Recording]]] = {}
     for table, first_row in zip(tables, first_rows, strict=False):
         with _prefixed(table.label):
-            for name, recording in layout.recordings(table, first_row).items():
+            for name, recording in layout.recordings(table, first_row, alone=len(tables) == 1).items():
                 parts.setdefault(name, []).append((table.label, recording))
     if layout.join:
         layout.check_joined(recording for labelled in parts.values() for _, recording in labelled)
@@ -79,6 +82,9 @@ def _merged(name: str, recordings: Sequence[Recording], layout: Layout, place: P
             f"time: column '{layout.time}' has timestamps with an offset from UTC in one file and without in another; "
             "write all of them with an offset, or none."
         )
+    if layout.dt is not None:
+        whole = _concatenated(recordings) if others else first
+        return replace(whole, time=layout.dt * np.arange(len(whole.time)))
     if layout.join:
         return _joined([_ordered(name, each, layout, place) for each in recordings], layout)
     return _ordered(name, _concatenated(recordings) if others else first, layout, place)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from twinfold.data._readers.files import Format, read_file
 from twinfold.data._readers.table import Place, pandas_module, row_place
 
-SINGLE_RUN = "0"  # the name of the run of a single table
+SINGLE_RUN = "0"  # the name of a run that has no file, or several
 
 
 class Table(NamedTuple):
@@ -39,10 +39,11 @@ def read_tables(
     patterns = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not patterns:
         raise ValueError("files is empty; name at least one file.")
-    matches = [_matches(os.fspath(pattern), folder) for pattern in patterns]
+    matches = [matching_files(os.fspath(pattern), folder) for pattern in patterns]
     paths = list(dict.fromkeys(path for found in matches for path in found))
-    single = len(paths) == 1 or (join and all(len(found) == 1 for found in matches))
-    names = dict.fromkeys(paths, SINGLE_RUN) if single else _run_names(paths, distinct=not join)
+    joined = len(paths) > 1 and join and all(len(found) == 1 for found in matches)
+    single = joined or len(paths) == 1
+    names = dict.fromkeys(paths, SINGLE_RUN) if joined else names_of_files(paths, folder, distinct=not join)
     tables = []
     for path in paths:
         frames, place = read_file(path, format, time=time, text_columns=[column for column in (run, group) if column])
@@ -54,7 +55,8 @@ def read_tables(
     return tables
 
 
-def _matches(pattern: str, folder: Path) -> list[Path]:
+def matching_files(pattern: str, folder: Path) -> list[Path]:
+    """The files that a path or pattern names; a `FileNotFoundError` if there is none."""
     if "\0" in pattern:
         raise ValueError(f"files: {pattern!r} is not a file name.")
     path = folder / pattern
@@ -66,11 +68,12 @@ def _matches(pattern: str, folder: Path) -> list[Path]:
     return found
 
 
-def _run_names(paths: Sequence[Path], *, distinct: bool) -> dict[Path, str]:
-    """Runs named after their files, with the folder if two files have the same name."""
-    stems = {path: path.name.split(".")[0] for path in paths}
+def names_of_files(paths: Sequence[Path], folder: Path, *, distinct: bool = True) -> dict[Path, str]:
+    """Names after the files, without their ending; with their place in `folder` if two have the same name."""
+    stems = {path: path.name.split(".")[0] or path.name for path in paths}
     if distinct and len(set(stems.values())) < len(paths):
-        return {path: path.with_name(stem).as_posix() for path, stem in stems.items()}
+        # Not the path as it was given: a run has the same name from wherever its file is read.
+        return {path: Path(os.path.relpath(path.with_name(stem), folder)).as_posix() for path, stem in stems.items()}
     return stems
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from twinfold.io import unknown_name
 
 MAX_SPAN_DAYS = 36525  # of the timestamps of a run: their nanoseconds must fit into 64 bits
+WITHOUT_TIME = "If the times are not in the data, give the time step: dt (data.dt in twinfold.toml)."
 MAX_SHOWN = 60  # characters of a cell in a message
 # The place of a row, whose number is counted from 0, in its source.
 Place = Callable[[int], str]

@@ -1,0 +1,57 @@
+"""Evaluate the fitted twin of a workspace: on the parts of its data, or on other files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twinfold.check import Finding
+from twinfold.data import Dataset
+from twinfold.io import json_safe
+from twinfold.workspace import _files as files
+from twinfold.workspace._baselines import compare_with_baselines, evaluate_parts, evaluate_with_baselines
+from twinfold.workspace._data import read_new_files
+from twinfold.workspace._fit import Fitted
+from twinfold.workspace._workspace import Workspace
+
+OTHER_DATA = "These are not the data of the fit: train, valid and test are parts of the new data."
+NO_CONSTANT = "The training data cannot be read, so the baseline 'constant', their mean, is left out"
+
+
+@dataclass(frozen=True)
+class EvaluationOutcome:
+    """The result of an evaluation: `metrics` model -> part -> metric -> number; `findings`, baselines that are better.
+
+    `notes` say what the metrics are not.
+    """
+
+    metrics: dict[str, Any]
+    findings: list[Finding]
+    notes: tuple[str, ...] = ()
+
+
+def evaluate_workspace(workspace: Workspace, fitted: Fitted, new: Sequence[str] = ()) -> EvaluationOutcome:
+    """Evaluate a fitted twin and its baselines.
+
+    **Arguments:** `workspace`; `fitted`; `new`, files relative to the current folder, each of which is one part, named
+    after it; if there are none, the parts are those of the workspace's data, and metrics.json is written.
+    """
+    if new:
+        return _evaluate_files(workspace, fitted, new)
+    split = workspace.load_split()
+    metrics = json_safe(evaluate_with_baselines(fitted.twin, split, fitted.physics))
+    found = compare_with_baselines(metrics)
+    if split.train.fingerprint() != fitted.info.data_fingerprint:
+        return EvaluationOutcome(metrics, found, (OTHER_DATA,))
+    files.write_metrics(workspace.run_folder, metrics, files.read_findings(workspace.run_folder) or ())
+    return EvaluationOutcome(metrics, found)
+
+
+def _evaluate_files(workspace: Workspace, fitted: Fitted, new: Sequence[str]) -> EvaluationOutcome:
+    parts, notes = read_new_files(workspace.config.data, new), ()
+    train: Dataset | None = None
+    try:
+        train = workspace.load_split().train
+    except (OSError, ValueError) as error:
+        notes = (f"{NO_CONSTANT}: {error}",)
+    metrics = json_safe(evaluate_parts(fitted.twin, parts, fitted.physics, train=train))
+    return EvaluationOutcome(metrics, compare_with_baselines(metrics), notes)

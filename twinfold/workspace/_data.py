@@ -8,6 +8,8 @@ from twinfold.data import Dataset, load_dataset
 from twinfold.data._dataset import join
 from twinfold.workspace._config import DataConfig
 
+WHOLE_RUNS: dict[str, Any] = {"blocks": None, "block_gap": None}  # changes of `read_data`, for data that are not split
+
 
 @dataclass(frozen=True, eq=False)
 class DataSplit:
@@ -45,7 +47,7 @@ def split_data(data: Dataset, config: DataConfig) -> DataSplit:
         wanted.remove(empty)
         notes.append(
             f"There {'is one run' if len(data) == 1 else f'are {len(data)} runs'}, so data.{empty} is empty. "
-            "data.pieces = 5 cuts every run into five pieces, some of which can be held out."
+            "data.blocks = 5 cuts every run into five blocks, some of which can be held out."
         )
     if "test" in wanted:
         rest, test = data.split(config.test)

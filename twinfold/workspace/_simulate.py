@@ -18,7 +18,7 @@ from twinfold.data._rows import check_initial_states
 from twinfold.io import atomic_write, write_csv
 from twinfold.model import Simulation, SimulationError, Unknown
 from twinfold.plot._style import plain_label
-from twinfold.workspace._data import read_data
+from twinfold.workspace._data import WHOLE_RUNS, read_data
 from twinfold.workspace._display import with_unit
 from twinfold.workspace._fit import Fitted
 from twinfold.workspace._workspace import Workspace
@@ -88,8 +88,8 @@ def _read_inputs(
         "x0": states,
         "run": config.run if has([config.run]) else "",
         "group": "",
-        "gap": None,
-        "pieces": None,
+        "max_step": None,
+        **WHOLE_RUNS,
     }
     for name in ("columns", "scale", "offset"):
         changes[name] = {key: value for key, value in getattr(config, name).items() if key in used}

@@ -36,9 +36,10 @@ class Workspace:
         return self.folder / self.config.run.folder
 
     def load_system(self, **options: Any) -> "System":
-        """Run system.py and return its twin, names and units; see `load_system`."""
+        """Run system.py and return its twin, built with the arguments in [model], its names and units."""
         from twinfold.workspace._system import load_system
 
+        options = {"arguments": self.config.model} | options
         return load_system(self.folder / self.config.system.file, **options)
 
     def load_data(self) -> "Dataset":

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from twinfold.data._blocks import check_blocks
 from twinfold.data._readers.sources import Table
 from twinfold.data._readers.table import (
     Place,
@@ -60,8 +61,9 @@ class Layout:
     fill: str = "hold"
     sort: bool = False
     join: bool = False
-    gap: float | None = None
-    pieces: int | None = None
+    max_step: float | None = None
+    blocks: int | None = None
+    block_gap: int | None = None
 
     def __post_init__(self):
         for argument in ("outputs", "inputs", "x0"):
@@ -73,6 +75,10 @@ class Layout:
                 check_name(self.column(check_name(name, argument)), argument)
         if self.fill not in ("hold", "linear", "refuse"):
             raise ValueError(f'fill={self.fill!r}: give "hold", "linear" or "refuse".')
+        if self.blocks is not None:
+            check_blocks(self.blocks, self.block_gap, ("blocks", "block_gap"))
+        elif self.block_gap is not None:
+            raise ValueError(f"block_gap={self.block_gap}: it separates blocks; give `blocks` as well.")
         if self.time in self.numeric:
             raise ValueError(f"{self.numeric[self.time]}: '{self.time}' is the column of times.")
         numbers = [self.time, *self.numeric]

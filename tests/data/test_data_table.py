@@ -251,7 +251,7 @@ def test_timestamps_with_and_without_offset_in_two_files(tmp_path):
 def test_columns_of_any_name_keep_their_values(name):
     values = [1.5, 2.5, 3.5]
     frame = pd.DataFrame({"t": [0.0, 1.0, 2.0], "cell": "B5", "other": [7.0, 8.0, 9.0], name: values})
-    for options in ({}, {"pieces": 1}, {"join": True}):
+    for options in ({}, {"max_step": 1.0}, {"join": True}):
         arguments = {"outputs": [name], "inputs": ["other"], "x0": [name], "group": "cell", **options}
         run = load_dataset(frame, **arguments).runs[0]
         np.testing.assert_array_equal(run.y[:, 0], values)

@@ -298,18 +298,21 @@ def test_a_source_without_outputs_has_one_of_zeros():
     assert len(data.output_names) == 1
 
 
-def test_gaps_and_pieces():
+def test_a_run_is_cut_at_long_steps():
     t = np.r_[np.arange(6.0), 10 + np.arange(5.0), 30]
     frame = pd.DataFrame({"t": t, "p": t, "u": 0.0, "q": 1.0, "x": 2 * t})
     with pytest.warns(UserWarning, match="1 isolated rows"):
-        data = load_dataset(frame, gap=2.0, x0=["x"], **NAMES)
-    assert data.names == ("0/1", "0/2")
+        data = load_dataset(frame, max_step=2.0, x0=["x"], **NAMES)
+    assert data.names == ("0[0]", "0[1]")
     assert data.groups == ("0", "0")
     np.testing.assert_array_equal([run.x0 for run in data.runs], [[0], [20]])
-    pieces = load_dataset(frame, pieces=3, **NAMES)
-    assert [len(run.ts) for run in pieces.runs] == [4, 4, 4]
-    shuffled = load_dataset(frame.iloc[::-1], pieces=3, sort=True, **NAMES)
-    assert shuffled.fingerprint() == pieces.fingerprint()
+    with pytest.warns(UserWarning, match="isolated"):
+        both = load_dataset(frame, max_step=2.0, blocks=2, block_gap=1, x0=["x"], **NAMES)
+    assert both.names == ("0[0][0]", "0[0][1]", "0[1][0]", "0[1][1]")
+    assert set(both.groups) == {"0"}
+    np.testing.assert_array_equal(np.concatenate([run.x0 for run in both.runs]), [0, 8, 20, 26])
+    shuffled = load_dataset(frame.iloc[::-1], blocks=3, sort=True, **NAMES)
+    assert shuffled.fingerprint() == load_dataset(frame, blocks=3, **NAMES).fingerprint()
 
 
 def test_runs_of_an_xarray_dimension():
@@ -339,7 +342,10 @@ def test_runs_of_an_xarray_dimension():
         ({"time": "clock"}, "time: there is no column 'clock'"),
         ({"run": "id"}, "run: there is no column 'id'"),
         ({"missing": list(np.cos(0.25 * np.arange(6))), "outputs": ["p"]}, "no measured value"),
-        ({"gap": 1e-9}, "has 6 rows; no piece of gap=1e-09"),
+        ({"max_step": 1e-9}, "has 6 rows, and no two are within max_step=1e-09"),
+        ({"blocks": 1}, "blocks=1: a run is cut into at least 2"),
+        ({"blocks": 2, "block_gap": -1}, "block_gap=-1: give the number of samples"),
+        ({"block_gap": 1}, "block_gap=1: it separates blocks"),
     ],
 )
 def test_invalid_arguments(changes, message, tmp_path):

@@ -140,7 +140,7 @@ def command_problem(words: list[str]) -> str | None:
                 return f"no option {word}"
         elif before == "--set":
             setting = word.partition("=")[0]
-            if setting not in (*setting_names(), *PLACEHOLDERS):
+            if setting not in (*setting_names(), *PLACEHOLDERS) and not setting.startswith("model."):
                 return f"no setting {setting}"
         elif subcommands and not (word.isupper() or word == "..."):
             if word not in subcommands:

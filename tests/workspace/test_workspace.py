@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from twinfold.check import Finding
 from twinfold.cli import app
 from twinfold.data._dataset import Dataset
-from twinfold.io import read_info
+from twinfold.io import ConfigurationMismatch, read_info
 from twinfold.monitor import Verdict
 from twinfold.workspace import _fit as training_module
 from twinfold.workspace import _monitor as monitor_module
@@ -199,6 +199,21 @@ def test_mistakes_in_system_py_are_named_with_their_line(text, message, tmp_path
     (tmp_path / "system.py").write_text(text)
     with pytest.raises(ValueError, match=message):
         load_system(tmp_path / "system.py")
+
+
+def test_the_arguments_of_a_fit_are_used_again(fitted, tmp_path):
+    """Whatever twinfold.toml says after the fit."""
+    shutil.copytree(fitted[0], tmp_path / "decay")
+    source = SYSTEM.replace("twin():", "twin(guess=1.0):").replace("1.0, p", "guess, p")
+    (tmp_path / "decay" / "system.py").write_text(source)
+    options = ["fit.lm_steps=1", "run.folder=runs/b"]
+    fit_workspace(open_workspace(tmp_path / "decay", [*options, "model.guess=0.3"]), progress=False)
+    for changes in ([], ["model.guess=5"]):
+        loaded = load_fitted(open_workspace(tmp_path / "decay", [*options, *changes]))
+        assert loaded.info.config["model"] == loaded.system.arguments == {"guess": 0.3}
+        assert float(loaded.system.twin.parameters()["k"]) == pytest.approx(0.3)
+    with pytest.raises(ConfigurationMismatch, match=r"model\.guess: 0\.3 in the folder, 0\.4 requested"):
+        fit_workspace(open_workspace(tmp_path / "decay", [*options, "model.guess=0.4"]), progress=False)
 
 
 # Splits

@@ -16,8 +16,10 @@ from twinfold.workspace._config import (
     parse_config,
     read_config,
     setting_names,
+    stored_arguments,
 )
 from twinfold.workspace._system import load_system
+from twinfold.workspace._workspace import open_workspace
 
 TEXT = """
 [data]
@@ -96,6 +98,10 @@ recompute = true
 
 [loss]
 soft = 0.5
+
+[data]
+gap = 60
+pieces = 5
 """
 
 
@@ -111,9 +117,11 @@ def test_an_old_name_is_refused_with_the_new_one(section, old):
 
 
 def test_a_stored_configuration_of_an_earlier_version_is_converted():
-    config = parse_config(OLD + '[data]\nfiles = ["a.csv"]\noutputs = ["y"]\n', stored=True)
+    config = parse_config(OLD + 'files = ["a.csv"]\noutputs = ["y"]\n', stored=True)
     assert config.fit == FitConfig(adam_epochs=5, lm_steps=6, learning_rate=1e-2, trainable="parameters", remat=True)
     assert config.loss == LossConfig(constraint_penalty=0.5)
+    # There was no gap between pieces.
+    assert config.data == DataConfig(files=("a.csv",), outputs=("y",), max_step=60.0, blocks=5, block_gap=0)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +136,7 @@ def test_a_stored_configuration_of_an_earlier_version_is_converted():
         ("data.scale.x=2", "data", "scale", {"x": 2.0}),
         ('data.scale."x [m]"=2', "data", "scale", {"x": 1e-3, "x [m]": 2.0}),
         ("loss.l2=1e-6", "loss", "l2", 1e-6),
+        ("data.blocks=5", "data", "blocks", 5),
     ],
 )
 def test_overrides(typed, section, name, value):
@@ -150,8 +159,9 @@ def test_overrides(typed, section, name, value):
         ("loss.l2=-1", "loss.l2 is -1; it must be at least 0"),
         ("fit.adam_epochs=0", "leave nothing to do"),
         ("fit.batch_size=0", "fit.batch_size is 0; it must be at least 1"),
-        ("data.pieces=1", "data.pieces is 1; it must be at least 2"),
-        ("data.gap=0", "data.gap is 0; it must be greater than 0"),
+        ("data.blocks=1", "data.blocks is 1; it must be at least 2"),
+        ("data.block_gap=3", "data.block_gap separates blocks; set data.blocks as well"),
+        ("data.max_step=0", "data.max_step is 0; it must be greater than 0"),
         ('run.folder=""', "run.folder is empty"),
         ("data.scale.x=big", "data.scale.x is 'big'; it must be a number"),
         ("data.valid=true", "data.valid is True; it must be a number or a list"),
@@ -169,6 +179,11 @@ def test_overrides(typed, section, name, value):
         ("loss.scale=big", "loss.scale is 'big'"),
         ("run.track=wandb", "run.track is 'wandb'"),
         ("export.dt=0", "export.dt"),
+        (
+            "model.width=nan",
+            "model.width is nan; it must be a finite number, a string, true or false, a list or",
+        ),
+        ("model.day=[1979-05-27]", r"model.day is \[datetime.*; it must be a finite number"),
         ("nonsense", "section.name=value"),
         ("=3", "section.name=value"),
         ("fit.seeds=1\nfit.lm_steps=2", "not valid TOML"),
@@ -230,6 +245,51 @@ def test_a_name_that_no_file_can_hold(setting, name):
     with pytest.raises(ValueError, match=f"^data.{setting}: ") as refusal:
         parse_config(TEXT, typed)
     assert str(refusal.value).isprintable()
+
+
+SIZED = """
+import twinfold as tw
+
+
+def twin(width, *, depth=1, act="tanh"):
+    assert (width, depth, act) == (8, 2, "tanh")
+    return tw.Twin(lambda x: -x)
+"""
+
+
+def test_the_table_model_has_the_arguments_of_twin(tmp_path):
+    (tmp_path / "system.py").write_text(SIZED)
+    (tmp_path / "twinfold.toml").write_text(f"{TEXT}\n[model]\nwidth = 3\ndepth = 2\n")
+    workspace = open_workspace(tmp_path, ["model.width=8"])
+    assert workspace.config.model == {"width": 8, "depth": 2}
+    assert parse_config(workspace.config.toml()) == workspace.config
+    assert workspace.config.flat()["model.width"] == 8
+    system = workspace.load_system()
+    assert system.arguments == {"width": 8, "depth": 2, "act": "tanh"}
+    with pytest.raises(ValueError, match="line 6, in twin: AssertionError"):
+        system.rebuild({"width": 9})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"widht": 8}, r"model\.widht is set, but twin\(\) has no argument 'widht'.*width, depth, act.*mean 'width'"),
+        ({"depth": 2}, r"twin\(\) needs the argument 'width', and \[model\] has depth; set model\.width, or give"),
+        ({}, r"twin\(\) needs the argument 'width', and \[model\] has nothing"),
+    ],
+)
+def test_an_argument_that_twin_does_not_have_or_needs(arguments, message, tmp_path):
+    (tmp_path / "system.py").write_text(SIZED)
+    with pytest.raises(ValueError, match=message):
+        load_system(tmp_path / "system.py", arguments=arguments)
+
+
+def test_a_stored_model_table_is_checked():
+    assert stored_arguments({}) == {}
+    assert stored_arguments({"model": {"width": 8}}) == {"width": 8}
+    for model in (3, {"width": float("nan")}, {"": 1}):
+        with pytest.raises(ValueError, match="model"):
+            stored_arguments({"model": model})
 
 
 @pytest.mark.parametrize("line", ["STATES = ['a\\0']", "UNITS = {'a\\n': 'm'}", "UNITS = {'a': '\\x1b'}"])

@@ -20,7 +20,8 @@ PANEL = "Your own system"
 CHECK_FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130  # exit codes
 
 
-def _complete_setting(incomplete: str) -> list[str]:
+def complete_setting(incomplete: str) -> list[str]:
+    """The settings whose names begin so, for the completion of the shell."""
     from twinfold.workspace._config import setting_names
 
     return [f"{name}=" for name in setting_names() if name.startswith(incomplete)]
@@ -35,7 +36,7 @@ Overrides = Annotated[
         "--set",
         metavar="A.B=VALUE",
         help="Replace a setting of twinfold.toml; can be repeated.",
-        autocompletion=_complete_setting,
+        autocompletion=complete_setting,
     ),
 ]
 RunFolder = Annotated[Path | None, typer.Option("--run-folder", help="Folder of the run; default: run.folder.")]

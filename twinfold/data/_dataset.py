@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from twinfold.data._batch import Batch, assemble, cut_windows, run_windows
+from twinfold.data._blocks import check_blocks, cut_blocks
 from twinfold.data._readers.arrays import runs_from_arrays
 from twinfold.data._readers.layout import Layout
 from twinfold.data._readers.recordings import read_runs
@@ -160,6 +161,28 @@ class Dataset:
         return (
             self.select([name for name in names if name not in chosen]),
             self.select([name for name in names if name in chosen]),
+        )
+
+    def blocks(self, count: int, *, gap: int | None = None) -> "Dataset":
+        """Every run cut in time into contiguous blocks, so that parts of one long run can be held out.
+
+        **Arguments:** `count` of blocks in each run; `gap`, the samples between two blocks, which belong to neither
+        (default: a twentieth of a block), so that a held-out block does not continue where a training block ends.
+
+        **Returns:** a data set of the blocks `run[0]`, `run[1]`, ..., each with an initial state of its own. The blocks
+        of a run are in its group, so that they share its `Unknown(per_group=True)`. A run that is too short stays
+        whole, and a block without a measured value is left out, both with a warning.
+
+        **Raises:** `ValueError`, also if the runs have x0, which says nothing about the later blocks.
+        """
+        check_blocks(count, gap, ("count", "gap"))
+        if self.runs[0].x0 is not None:
+            raise ValueError(
+                "blocks: x0 is the state at the start of a run, and blocks start later. Leave x0 out, or let "
+                "load_dataset(..., x0=[columns], blocks=...) read the state at the start of each block."
+            )
+        return dataclasses.replace(
+            self, runs=tuple(block for run in self.runs for block in cut_blocks(run, count, gap))
         )
 
     def batch(self, dtype: Any = None) -> Batch:

@@ -28,8 +28,9 @@ def load_dataset(
     fill: Literal["hold", "linear", "refuse"] = "hold",
     sort: bool = False,
     join: bool = False,
-    gap: float | None = None,
-    pieces: int | None = None,
+    max_step: float | None = None,
+    blocks: int | None = None,
+    block_gap: int | None = None,
     dt: float | None = None,
     records: Mapping[str, Mapping[str, str]] | None = None,
     format: Format = "auto",
@@ -63,8 +64,10 @@ def load_dataset(
     - `join`: each path or pattern contains other channels of the same runs, sampled at other times; rows of the same
       run and time become one. The run of a file is its `run` column, or its name; if every pattern is one file, they
       are one run.
-    - `gap`: cut a run wherever two rows are more than `gap` seconds apart; `pieces`: cut each run into that many. The
-      pieces of a run form a group unless `group` is given.
+    - `max_step`: cut a run wherever two rows are more than this many seconds apart. What a run is cut into is named
+      `run[0]`, `run[1]`, ... and forms a group unless `group` is given.
+    - `blocks`, `block_gap`: cut each run into that many blocks, see `Dataset.blocks`. With `x0`, the initial state of a
+      block is that of its first row.
 
     **Returns:** a `Dataset`.
 
@@ -102,8 +105,9 @@ def load_dataset(
         fill=fill,
         sort=sort,
         join=join,
-        gap=gap,
-        pieces=pieces,
+        max_step=max_step,
+        blocks=blocks,
+        block_gap=block_gap,
         dt=dt,
         records=records or {},
     )

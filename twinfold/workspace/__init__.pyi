@@ -3,5 +3,7 @@ from ._config import read_config as read_config
 from ._fit import fit_workspace as fit_workspace
 from ._fit import load_fitted as load_fitted
 from ._new import new_project as new_project
+from ._sweep import sweep_workspace as sweep_workspace
+from ._tasks import map_tasks as map_tasks
 from ._workspace import Workspace as Workspace
 from ._workspace import open_workspace as open_workspace

@@ -2,11 +2,13 @@
 
 import tomllib
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomlkit
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from twinfold.io import check_regular_file
 from twinfold.io._settings import Name, Names, OptionalName, Settings, Strings, Values, validate
@@ -25,13 +27,29 @@ RENAMED = {
     ("fit", "train"): "trainable",
     ("fit", "recompute"): "remat",
     ("loss", "soft"): "constraint_penalty",
+    ("data", "gap"): "max_step",
+    ("data", "pieces"): "blocks",
 }
 RENAMED_VALUES = {("fit", "train", "unknown"): "parameters"}
+ADDED = {("data", "pieces"): {"block_gap": 0}}  # what a setting of that name implied
 
 Count = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
 Steps = Annotated[int, Field(ge=0, le=10**7)]
 Positive = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
+
+
+def _check_argument(value: Any) -> Any:
+    """An argument of twin(): whatever TOML has, except dates and numbers that are not finite."""
+    if isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_argument(part)
+    elif not isinstance(value, str | int | float) or (isinstance(value, float) and not isfinite(value)):
+        raise PydanticCustomError("argument", "a finite number, a string, true or false, a list or a table")
+    return value
+
+
+Arguments = dict[Name, Annotated[Any, AfterValidator(_check_argument)]]  # of `twin()` in system.py
 
 
 class SystemConfig(Settings):
@@ -65,8 +83,9 @@ class DataConfig(Settings):
     scale: dict[Name, float] = Field(default_factory=dict)
     offset: dict[Name, float] = Field(default_factory=dict)
     missing: Values = ()
-    gap: Positive | None = None
-    pieces: Annotated[int, Field(ge=2, le=10_000)] | None = None
+    max_step: Positive | None = None
+    blocks: Annotated[int, Field(ge=2, le=10_000)] | None = None
+    block_gap: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
     warmup: Count | None = None
     valid: float | Names = 0.2
     test: float | Names = 0.2
@@ -77,6 +96,8 @@ class DataConfig(Settings):
             raise ValueError('data.files is missing; list the files of the measurements: files = ["data/*.csv"].')
         if not self.outputs:
             raise ValueError("data.outputs is missing; list the columns that were measured: outputs = [...].")
+        if self.block_gap is not None and self.blocks is None:
+            raise ValueError("data.block_gap separates blocks; set data.blocks as well.")
         for name, value in (("valid", self.valid), ("test", self.test)):
             if isinstance(value, float) and not 0 <= value < 1:
                 raise ValueError(f"data.{name} is {value:g}; it must be a fraction of the runs from 0 to below 1.")
@@ -167,7 +188,7 @@ class ExportConfig(Settings):
 
 
 class Config(Settings):
-    """All settings of a workspace, one field per section.
+    """All settings of a workspace, one field per section; `model` has the arguments of `twin()` in system.py.
 
     **Example:**
 
@@ -180,6 +201,7 @@ class Config(Settings):
 
     data: DataConfig
     system: SystemConfig = SystemConfig()
+    model: Arguments = Field(default_factory=dict)
     fit: FitConfig = FitConfig()
     loss: LossConfig = LossConfig()
     run: RunConfig = RunConfig()
@@ -199,9 +221,10 @@ class Config(Settings):
 
 
 def setting_names() -> list[str]:
-    """Every setting as `section.name`, for `--set`."""
+    """Every setting as `section.name`, for `--set`; those of [model] are known to system.py only."""
     sections: dict[str, Any] = {name: field.annotation for name, field in Config.model_fields.items()}
-    return [f"{section}.{name}" for section, model in sections.items() for name in model.model_fields]
+    fields = {section: getattr(model, "model_fields", ()) for section, model in sections.items()}
+    return [f"{section}.{name}" for section, names in fields.items() for name in names]
 
 
 def read_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
@@ -252,6 +275,15 @@ def parse_config(text: str, overrides: Sequence[str] = (), *, stored: bool = Fal
     return validate(Config, tables)
 
 
+def stored_arguments(tables: dict[str, Any]) -> dict[str, Any]:
+    """The section [model] in a configuration that a model file holds."""
+    return validate(_StoredModel, {"model": tables.get("model", {})}).model
+
+
+class _StoredModel(Settings):
+    model: Arguments
+
+
 def _rename(tables: dict[str, Any], stored: bool) -> None:
     """Replace the names of earlier versions if the tables are `stored` ones; otherwise refuse them."""
     for (section, old), new in RENAMED.items():
@@ -263,4 +295,4 @@ def _rename(tables: dict[str, Any], stored: bool) -> None:
         if not stored:
             also = f', and "{value}" is now "{replaced}"' if replaced else ""
             raise ValueError(f"{section}.{old} is now called {section}.{new}{also}.")
-        table[new] = replaced or value
+        table |= {new: replaced or value} | ADDED.get((section, old), {})

@@ -12,6 +12,8 @@ from twinfold.data._load import columns_of
 from twinfold.data._readers.sources import matching_files, names_of_files
 from twinfold.workspace._config import DataConfig
 
+WHOLE_RUNS: dict[str, Any] = {"blocks": None, "block_gap": None}  # changes of `read_data`, for data that are not split
+
 
 @dataclass(frozen=True, eq=False)
 class DataSplit:
@@ -40,7 +42,7 @@ def read_data(config: DataConfig, folder: Path, **changes: Any) -> Dataset:
 
 
 def read_new_files(config: DataConfig, files: Sequence[str]) -> dict[str, Dataset]:
-    """The measurements in other files, by the name of the file; nothing is held out or cut into pieces.
+    """The measurements in other files, by the name of the file; nothing is held out or cut into blocks.
 
     **Arguments:** `config`, which describes the columns; `files`, paths or patterns, relative to the current folder.
     """
@@ -84,7 +86,7 @@ def options_for_files(
         "run": config.run if has([config.run]) else "",
         "group": config.group if has([config.group]) else "",
         "records": records,
-        "pieces": None,
+        **WHOLE_RUNS,
     }
     used = {config.time, *config.inputs, *options["outputs"], *options["x0"], options["run"], options["group"]}
     for name in ("columns", "scale", "offset"):
@@ -102,7 +104,7 @@ def split_data(data: Dataset, config: DataConfig) -> DataSplit:
         wanted.remove(empty)
         notes.append(
             f"There {'is one run' if len(data) == 1 else f'are {len(data)} runs'}, so data.{empty} is empty. "
-            "data.pieces = 5 cuts every run into five pieces, some of which can be held out."
+            "data.blocks = 5 cuts every run into five blocks, some of which can be held out."
         )
     if "test" in wanted:
         rest, test = data.split(config.test)

@@ -20,7 +20,7 @@ CHECKPOINT, PHYSICS_CHECKPOINT = "fit.npz", "physics.npz"
 MODEL, PHYSICS = "model.twin", "physics.twin"
 HISTORY, METRICS, FINDINGS = "history.jsonl", "metrics.json", "findings.json"
 OUTPUTS = (CHECKPOINT, PHYSICS_CHECKPOINT, MODEL, PHYSICS, HISTORY, METRICS, FINDINGS)
-DECISIVE_SECTIONS = ("system", "data", "fit", "loss")  # the numbers of a fit depend on these
+DECISIVE_SECTIONS = ("system", "model", "data", "fit", "loss")  # the numbers of a fit depend on these
 FINGERPRINTS = ("system sha256", "data fingerprint")
 CURVES = ("stage", "loss", "score", "rate", "failed_runs")
 
@@ -32,7 +32,7 @@ def claim_run_folder(folder: Path, config: Config, fingerprints: tuple[str, str]
     **Arguments:** `folder`; `config`; `fingerprints` of system.py and data; `force`: start over.
     """
     run = RunFolder(folder, outputs=OUTPUTS, read_settings=_settings_of_version_0_1)
-    settings = _decisive(config) | dict(zip(FINGERPRINTS, fingerprints, strict=True))
+    settings = decisive_settings(config) | dict(zip(FINGERPRINTS, fingerprints, strict=True))
     with run.claim(settings, force=force) as resumed:
         write_text(folder / CONFIG, config.toml())
         yield resumed
@@ -46,14 +46,15 @@ def read_fit_config(folder: Path, overrides: Sequence[str] = ()) -> Config:
         raise ValueError(f"{folder / CONFIG}: {error}") from None
 
 
-def _decisive(config: Config) -> dict[str, Any]:
+def decisive_settings(config: Config) -> dict[str, Any]:
+    """The settings that the numbers of a fit depend on."""
     return {name: value for name, value in config.flat().items() if name.partition(".")[0] in DECISIVE_SECTIONS}
 
 
 def _settings_of_version_0_1(folder: Path) -> dict[str, Any]:
     """Version 0.1 kept the settings in config.toml and the fingerprints in versions.json."""
     versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
-    return _decisive(read_fit_config(folder)) | {name: versions.get(name) for name in FINGERPRINTS}
+    return decisive_settings(read_fit_config(folder)) | {name: versions.get(name) for name in FINGERPRINTS}
 
 
 def write_metrics(folder: Path, metrics: dict[str, Any], findings: Sequence[Finding]) -> None:

@@ -22,6 +22,7 @@ from twinfold.workspace._baselines import (
     without_learned_parts,
 )
 from twinfold.workspace._check import examine_workspace
+from twinfold.workspace._config import stored_arguments
 from twinfold.workspace._data import DataSplit
 from twinfold.workspace._system import System
 from twinfold.workspace._trackers import tracker
@@ -182,7 +183,9 @@ def load_fitted(workspace: Workspace, *, trust_changed: bool = False) -> Fitted:
     """
     path = workspace.run_folder / files.MODEL
     info = read_info(path)
-    system = workspace.load_system(sha256=info.system_source_sha256, trust_changed=trust_changed)
+    system = workspace.load_system(
+        arguments=stored_arguments(info.config), sha256=info.system_source_sha256, trust_changed=trust_changed
+    )
     physics = path.with_name(files.PHYSICS)
     return Fitted(
         system, load_model(path, system.twin), info, load_model(physics, system.twin) if physics.exists() else None

@@ -9,7 +9,7 @@ from twinfold.data import Dataset
 from twinfold.io import write_csv, write_text
 from twinfold.monitor import Verdict, watch
 from twinfold.plot import save
-from twinfold.workspace._data import read_data
+from twinfold.workspace._data import WHOLE_RUNS, read_data
 from twinfold.workspace._fit import Fitted
 from twinfold.workspace._workspace import Workspace
 
@@ -38,7 +38,7 @@ def monitor_workspace(
     """
     folder = workspace.run_folder / "monitor" if folder is None else folder
     state = _read_state(folder) if resume else None
-    data = read_data(workspace.config.data, Path(), source=list(new))
+    data = read_data(workspace.config.data, Path(), source=list(new), **WHOLE_RUNS)
     reference = _healthy_data(workspace, healthy)
     watched = watch(fitted.twin, reference, data, state=state, window=window, false_alarm_rate=false_alarm_rate)
     # The state comes last, with the length of the table: a call that is killed is repeated from the state before it.
@@ -65,7 +65,7 @@ def _earlier_windows(folder: Path, state: dict | None) -> list[dict[str, str]]:
 
 def _healthy_data(workspace: Workspace, files: Sequence[str] | None) -> Dataset:
     if files is not None:
-        return read_data(workspace.config.data, Path(), source=list(files))
+        return read_data(workspace.config.data, Path(), source=list(files), **WHOLE_RUNS)
     split = workspace.load_split()
     held_out = [data for data in (split.valid, split.test) if data is not None] or [split.train]
     runs = tuple(run for data in held_out for run in data.runs)

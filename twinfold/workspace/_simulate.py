@@ -81,7 +81,7 @@ def _read_inputs(
     """The runs in some files, and whether they include the outputs."""
     config = workspace.config.data
     options = options_for_files(config, files, states=(config.x0, fitted.info.states) if with_states else ())
-    data = read_data(config, Path(), **options | {"gap": None, "group": ""})
+    data = read_data(config, Path(), **options | {"max_step": None, "group": ""})
     return data, bool(options["outputs"])
 
 

@@ -54,9 +54,10 @@ class Workspace:
         return [name for name in {**one, **two} if one.get(name) != two.get(name)]
 
     def load_system(self, **options: Any) -> "System":
-        """Run system.py and return its twin, names and units; see `load_system`."""
+        """Run system.py and return its twin, built with the arguments in [model], its names and units."""
         from twinfold.workspace._system import load_system
 
+        options = {"arguments": self.config.model} | options
         system = load_system(self.folder / self.config.system.file, **options)
         return system if self.config.data.warmup is None else system.with_warmup(self.config.data.warmup)
 

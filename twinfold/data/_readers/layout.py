@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from twinfold.data._blocks import check_blocks
 from twinfold.data._readers.sources import Table
 from twinfold.data._readers.table import (
     WITHOUT_TIME,
@@ -61,15 +62,16 @@ class Layout:
     fill: str = "hold"
     sort: bool = False
     join: bool = False
-    gap: float | None = None
-    pieces: int | None = None
+    max_step: float | None = None
+    blocks: int | None = None
+    block_gap: int | None = None
     dt: float | None = None
     records: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self):
         if self.dt is not None and not (np.isfinite(self.dt) and self.dt > 0):
             raise ValueError(f"dt={self.dt}: give a positive time step.")
-        for argument, excluded in (("dt", ("join", "gap")), ("records", ("run", "join"))):
+        for argument, excluded in (("dt", ("join", "max_step")), ("records", ("run", "join"))):
             for other in excluded:
                 if getattr(self, argument) and getattr(self, other):
                     raise ValueError(f"{argument} and {other} exclude each other; leave one of them out.")
@@ -82,6 +84,10 @@ class Layout:
                 check_name(self.column(check_name(name, argument)), argument)
         if self.fill not in ("hold", "linear", "refuse"):
             raise ValueError(f'fill={self.fill!r}: give "hold", "linear" or "refuse".')
+        if self.blocks is not None:
+            check_blocks(self.blocks, self.block_gap, ("blocks", "block_gap"))
+        elif self.block_gap is not None:
+            raise ValueError(f"block_gap={self.block_gap}: it separates blocks; give `blocks` as well.")
         if self.time in self.numeric and self.dt is None:
             raise ValueError(f"{self.numeric[self.time]}: '{self.time}' is the column of times.")
         numbers = [*([self.time] if self.dt is None else []), *self.numeric]

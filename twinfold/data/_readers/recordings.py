@@ -1,4 +1,4 @@
-"""Recordings to runs: those of each run are merged, ordered by time, cut into pieces, and filled."""
+"""Recordings to runs: those of each run are merged, ordered by time, cut, and filled."""
 
 import bisect
 import contextlib
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from twinfold.data._blocks import cut_blocks
 from twinfold.data._readers.files import Format
 from twinfold.data._readers.layout import Layout, Recording
 from twinfold.data._readers.sources import Table, read_tables
@@ -65,11 +66,12 @@ def _place(tables: Sequence[Table], first_rows: Sequence[int], labelled: bool, r
 
 
 def _runs(name: str, recordings: Sequence[Recording], layout: Layout, place: Place) -> list[Run]:
-    """The run that has these recordings, or its pieces."""
+    """The run that has these recordings, or what it is cut into."""
     merged, group = _merged(name, recordings, layout, place), _group(name, recordings, layout)
-    if layout.gap is None and layout.pieces is None:
-        return [_run(name, merged, group, layout, place)]
-    return [_run(each, piece, group or name, layout, place) for each, piece in _pieces(name, merged, layout)]
+    if layout.max_step is None:
+        return _blocks(name, merged, group, layout, place)
+    stretches = _stretches(name, merged, layout, layout.max_step)
+    return [run for each, rows in stretches for run in _blocks(each, rows, group or name, layout, place)]
 
 
 def _merged(name: str, recordings: Sequence[Recording], layout: Layout, place: Place) -> Recording:
@@ -128,21 +130,18 @@ def _joined(recordings: list[Recording], layout: Layout) -> Recording:
     return Recording(times, numbers, None, np.full(len(times), JOINED), recordings[0].in_utc)
 
 
-def _pieces(name: str, recording: Recording, layout: Layout) -> list[tuple[str, Recording]]:
-    """The run cut at every gap of more than `layout.gap` seconds, and each part into `layout.pieces`, by name."""
+def _stretches(name: str, recording: Recording, layout: Layout, max_step: float) -> list[tuple[str, Recording]]:
+    """The run cut at every step of more than `max_step` seconds, by name."""
     ticks, per_second = _ticks(recording.time, layout)
-    gap, count = np.inf if layout.gap is None else layout.gap * per_second, len(ticks)
-    stretches = np.split(np.arange(count), np.flatnonzero(np.diff(ticks) > gap) + 1)
-    pieces = [piece for stretch in stretches for piece in np.array_split(stretch, layout.pieces or 1)]
-    dropped = sum(len(piece) for piece in pieces if len(piece) < 2)
+    count = len(ticks)
+    stretches = np.split(np.arange(count), np.flatnonzero(np.diff(ticks) > max_step * per_second) + 1)
+    dropped = sum(len(rows) for rows in stretches if len(rows) < 2)
     if dropped == count:
-        raise ValueError(
-            f"run '{name}' has {count} rows; no piece of gap={layout.gap}, pieces={layout.pieces} has two."
-        )
+        raise ValueError(f"run '{name}' has {count} rows, and no two are within max_step={max_step}.")
     if dropped:
         warnings.warn(f"run '{name}': {dropped} isolated rows between two cuts are dropped.", stacklevel=2)
-    names = [name] if len(pieces) == 1 else [f"{name}/{index + 1}" for index in range(len(pieces))]
-    return [(each, recording.take(piece)) for each, piece in zip(names, pieces, strict=True) if len(piece) > 1]
+    names = [name] if len(stretches) == 1 else [f"{name}[{index}]" for index in range(len(stretches))]
+    return [(each, recording.take(rows)) for each, rows in zip(names, stretches, strict=True) if len(rows) > 1]
 
 
 def _ticks(times: np.ndarray, layout: Layout) -> tuple[np.ndarray, float]:
@@ -151,6 +150,15 @@ def _ticks(times: np.ndarray, layout: Layout) -> tuple[np.ndarray, float]:
         return times, 1.0
     check_span(times, f"time: column '{layout.column(layout.time)}'")
     return (times - times[0]).astype("timedelta64[ns]").astype(np.int64), NANOSECONDS
+
+
+def _blocks(name: str, recording: Recording, group: str, layout: Layout, place: Place) -> list[Run]:
+    """The run, or its blocks: cut after the inputs were filled, which hold their value across a cut."""
+    run = _run(name, recording, group, layout, place)
+    if layout.blocks is None:
+        return [run]
+    states = np.stack([recording.numbers[column] for column in layout.x0], axis=1) if layout.x0 else None
+    return cut_blocks(run, layout.blocks, layout.block_gap, states)
 
 
 def _run(name: str, recording: Recording, group: str, layout: Layout, place: Place) -> Run:

@@ -10,7 +10,6 @@ from support.check_cases import NET, TS, bad, known, look, spring, spring_data, 
 
 from twinfold.check import examine
 from twinfold.check._channels import check_constant, check_missing, check_outliers, check_sampling, check_shapes
-from twinfold.check._noise import estimate_noise, find_outliers
 from twinfold.check._physics import check_inputs, check_simulation, check_stability
 from twinfold.data._dataset import Dataset
 from twinfold.model._fields import GreyBox
@@ -43,32 +42,7 @@ def test_clean_data_have_no_warning():
     assert "No problems found." in printed
 
 
-# Noise and outliers
-
-
-def test_noise_is_found_at_any_sampling_and_spikes_do_not_count():
-    rng = np.random.default_rng(0)
-    regular, irregular = np.linspace(0, 10, 400), np.sort(rng.uniform(0, 10, 400))
-    for ts in (regular, irregular):
-        clean = np.sin(3 * ts)
-        assert estimate_noise(ts, clean) < 1e-4
-        noisy = clean + 0.05 * rng.normal(size=400)
-        noisy[::50] += 3.0
-        assert estimate_noise(ts, noisy) == pytest.approx(0.05, rel=0.2)
-    coarse = np.linspace(0, 10, 60)  # twelve samples a period: second differences alone would say 0.1
-    assert estimate_noise(coarse, np.sin(2 * np.pi * coarse / 2)) < 0.02
-    assert np.isnan(estimate_noise(regular[:5], regular[:5]))
-
-
-def test_spikes_are_told_from_noise_steps_and_peaks():
-    rng = np.random.default_rng(0)
-    ts = np.linspace(0, 10, 300)
-    signal = np.where(ts > 5, 2.0, 0.0) + np.abs(np.sin(2 * ts)) + 0.02 * rng.normal(size=300)
-    assert len(find_outliers(ts, signal)) == 0
-    signal[[40, 41, 170, 299 - 20]] += [0.0, 0.6, -0.9, 0.7]
-    signal[100] = np.nan
-    np.testing.assert_array_equal(find_outliers(ts, signal), [41, 170, 279])
-    assert len(find_outliers(ts, np.zeros(300))) == 0
+# Channels
 
 
 def test_planted_gap_outliers_missing_values_and_idle_channels():

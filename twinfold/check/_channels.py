@@ -1,18 +1,17 @@
 """Checks of the data alone: shapes, units, sampling, gaps, missing values, outliers, constant channels."""
 
 import itertools
-from collections import Counter
 
 import numpy as np
 
 from twinfold.check._finding import Finding, Severity, join_names
-from twinfold.check._noise import find_outliers
+from twinfold.check._outliers import find_outliers
 from twinfold.check._subject import Subject
 from twinfold.data._duplicates import find_duplicates
 from twinfold.io import unknown_name
 
 MIN_GAP = 5.0  # times the usual step
-MIN_SENTINEL = 20.0  # interquartile ranges from the median: beyond any noise
+MIN_SENTINEL = 3.0  # times the range of all other values, from the nearest of them: beyond any signal
 MAX_NOISE = 0.5  # of the spread of an output
 MAX_DETAILS = 50  # gaps and outliers listed in the detail of a finding
 
@@ -106,18 +105,12 @@ def check_outliers(subject: Subject) -> list[Finding]:
     outliers, sentinels = [], []
     for name in data.output_names:
         series = subject.channels[name]
-        values = np.concatenate(series)
-        values = values[np.isfinite(values)]
-        if not values.size:
-            continue
-        low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
-        far = np.abs(values - median) > (MIN_SENTINEL * (high - low) if high > low else np.inf)
-        marks = {value: count for value, count in Counter(values[far].tolist()).items() if count >= 2}
+        marks = find_sentinels(np.concatenate(series))
         sentinels += [{"output": name, "value": value, "count": count} for value, count in marks.items()]
         for run, y in zip(data.runs, series, strict=True):
             outliers += [
                 {"run": run.name, "output": name, "sample": int(k), "t": float(run.ts[k]), "value": float(y[k])}
-                for k in find_outliers(run.ts, np.where(np.isin(y, list(marks)), np.nan, y))
+                for k in find_outliers(run.ts, np.where(np.isin(y, list(marks)), np.nan, y), run.w)
             ]
     found = []
     for each in sentinels:
@@ -131,12 +124,31 @@ def check_outliers(subject: Subject) -> list[Finding]:
             f"{each['output']} of run '{each['run']}' at t = {each['t']:.6g} ({each['value']:.4g})" for each in outliers
         ]
         message = (
-            f"{len(outliers)} outlier{'s' if len(outliers) > 1 else ''}: {join_names(named)}. Remove them, or train "
-            "with a robust loss (Loss(huber=...))."
+            f"{len(outliers)} outlier{'s' if len(outliers) > 1 else ''}: {join_names(named)}. Each is a single sample "
+            "far from its neighbours that no input explains. If it is an error of the sensor, mark it as missing, or "
+            "train with a robust loss (Loss(huber=...))."
         )
         detail = {"places": outliers[:MAX_DETAILS], "count": len(outliers)}
         found.append(Finding("outliers", "warning", message, detail))
     return found or [Finding("outliers", "ok", "No outliers in the outputs.", {"count": 0})]
+
+
+def find_sentinels(values: np.ndarray) -> dict[float, int]:
+    """Return values that occur at least twice, far beyond all others, and how often: codes for a missing value."""
+    values = values[np.isfinite(values)]
+    found: dict[float, int] = {}
+    # At most one code beyond either end, and both may be in use.
+    for _ in range(2):
+        kinds, counts = np.unique(values, return_counts=True)
+        if len(kinds) < 4:
+            break
+        rest = {0: (kinds[1], kinds[-1]), -1: (kinds[0], kinds[-2])}
+        for end, (low, high) in rest.items():
+            gap = max(low - kinds[end], kinds[end] - high)
+            if 2 <= counts[end] < values.size / 2 and gap > MIN_SENTINEL * (high - low):
+                found[float(kinds[end])] = int(counts[end])
+        values = values[~np.isin(values, list(found))]
+    return found
 
 
 def check_noise(subject: Subject) -> list[Finding]:

@@ -22,6 +22,7 @@ from twinfold.check._identifiability import check_identifiability
 from twinfold.check._invariant import check_invariants
 from twinfold.check._manifold import check_initial_states, check_rank
 from twinfold.check._physics import check_inputs, check_simulation, check_stability, check_state_sizes
+from twinfold.check._saturation import check_saturation
 from twinfold.check._subject import BlockedError, Subject
 from twinfold.data import Dataset
 from twinfold.io import json_safe
@@ -37,6 +38,7 @@ CHECKS: tuple[tuple[str, Callable[[Subject], list[Finding]]], ...] = (
     ("missing", check_missing),
     ("outliers", check_outliers),
     ("noise", check_noise),
+    ("saturation", check_saturation),
     ("constant", check_constant),
     ("physics", check_simulation),
     ("inputs", check_inputs),

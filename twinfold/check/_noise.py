@@ -1,20 +1,40 @@
-"""Noise and outliers of a measured signal, without a model of the signal.
+"""The noise of a measured signal, without a model of the signal.
 
-Divided differences of order q cancel every polynomial of degree below q, at any sampling times:
+Each sample is compared with a weighted sum of its neighbours that a smooth or oscillating signal satisfies:
 
-    d_k = sum_j c_j y_{k+j},    c_j ~ 1 / prod_{i != j} (t_j - t_i),    |c| = 1    =>    sd(d) = sd(noise)
+    d_k = y_k - sum_j c_j y_{k+j} - (terms of the inputs),    sd(d) / sqrt(1 + |c|^2) >= sd(noise)
 
-The contribution of a smooth signal falls with the order, that of white noise does not: the smallest of several orders
-is the estimate. The median makes it insensitive to outliers and steps.
+Divided differences of order q have weights that cancel every polynomial of degree below q, at any sampling times.
+Where samples are regular, the weights are also fitted to the data: then they cancel oscillations of any frequency,
+with a few samples a period, and what a jump of an input causes. Each estimate is too large by what it leaves of the
+signal: the smallest one is returned. Medians make all of them insensitive to outliers and steps.
 """
 
 import numpy as np
 
 ORDERS = (2, 3, 4, 5, 6)
 MIN_SAMPLES = 12
-MIN_OUTLIER = 8.0  # standard deviations of the noise
-MIN_OUTLIER_RANGE = 0.01  # of the signal's range
-MAX_STEP = 4.0  # times the median step: interpolation across a longer one is unreliable
+NEIGHBOURS = (2, 4, 8)  # samples on either side
+BLOCK = 80  # samples with weights of their own, so that they follow a changing frequency
+INPUT_LAGS = (0, 1, 2)
+ROWS_PER_WEIGHT = 6  # fewer than these, and the weights would follow the noise
+MAX_IRREGULARITY = 0.01  # of the step
+ON_GRID = 0.02  # of the step of a grid
+
+
+def robust_deviation(values: np.ndarray) -> float:
+    """Return the standard deviation of values that are normal but for a minority of outliers."""
+    return float(1.4826 * np.median(np.abs(values - np.median(values))))
+
+
+def quantum_of(values: np.ndarray) -> float:
+    """Return the step of the grid that all values are on, to which a sensor rounds; zero if there is none."""
+    gaps = np.diff(np.unique(values))
+    gaps = gaps[gaps > 1e-9 * np.ptp(values)]
+    if not gaps.size:
+        return 0.0
+    multiples = gaps / gaps.min()
+    return float(gaps.min()) if np.abs(multiples - np.round(multiples)).max() < ON_GRID else 0.0
 
 
 def divided_differences(ts: np.ndarray, y: np.ndarray, order: int) -> np.ndarray:
@@ -29,46 +49,54 @@ def divided_differences(ts: np.ndarray, y: np.ndarray, order: int) -> np.ndarray
     return np.sum(weights * np.lib.stride_tricks.sliding_window_view(y, order + 1), axis=1)
 
 
-def estimate_noise(ts: np.ndarray, y: np.ndarray) -> float:
-    """Return the standard deviation of the noise in y; NaN if there are too few samples."""
+def estimate_noise(ts: np.ndarray, y: np.ndarray, w: np.ndarray | None = None) -> float:
+    """Return the standard deviation of the noise in y; NaN if there are too few samples.
+
+    **Arguments:** times `ts` and values `y` [N], NaN where missing; the inputs `w` [N, m] that may have caused changes.
+    """
     known = np.isfinite(y)
     if known.sum() < MIN_SAMPLES:
         return float("nan")
-    orders = [divided_differences(ts[known], y[known], order) for order in ORDERS]
-    return float(min(1.4826 * np.median(np.abs(d - np.median(d))) for d in orders))
+    found = [robust_deviation(divided_differences(ts[known], y[known], order)) for order in ORDERS]
+    steps = np.diff(ts)
+    if np.ptp(np.quantile(steps, [0.05, 0.95])) <= MAX_IRREGULARITY * np.median(steps):
+        found += [_unpredicted(y, w, reach, length) for reach in NEIGHBOURS for length in (BLOCK, len(y))]
+    # Rounding is noise too, though a signal at rest does not show it.
+    values = np.unique(y[known])
+    rounding = quantum_of(values) / np.sqrt(12) if len(values) > MIN_SAMPLES else 0.0
+    return max(min(found), rounding)
 
 
-def find_outliers(ts: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the indices of samples far from the cubic through their four neighbours."""
-    places = np.flatnonzero(np.isfinite(y))
-    found: list[int] = []
-    if len(places) < MIN_SAMPLES:
-        return np.array(found, int)
-    values, times = y[places].copy(), ts[places]
-    low, high = np.quantile(values, [0.05, 0.95])
-    rounding = 1e-9 * np.abs(values).max()
-    threshold = max(MIN_OUTLIER * estimate_noise(times, values), MIN_OUTLIER_RANGE * (high - low), rounding)
-    steps = np.diff(times)
-    reliable = np.lib.stride_tricks.sliding_window_view(steps, 4).max(axis=1) <= MAX_STEP * np.median(steps)
-    # One at a time, the largest first: an outlier spoils the interpolation at its neighbours.
-    for _ in range(len(places) // 4):
-        off = np.where(reliable, values[2:-2] - _interpolate(times, values), 0.0)
-        # Beside a step the cubic is wrong as well, but there the sample is close to one of its neighbours.
-        apart = np.sign(off)[:, None] * (values[2:-2, None] - np.stack([values[1:-3], values[3:-1]], axis=1))
-        size = np.where(apart.min(axis=1) > 0.5 * np.abs(off), np.abs(off), 0.0)
-        worst = int(np.argmax(size))
-        if not size[worst] > threshold:
-            break
-        found.append(int(places[worst + 2]))
-        values[worst + 2] -= off[worst]
-    return np.array(sorted(found), int)
+def _unpredicted(y: np.ndarray, w: np.ndarray | None, reach: int, length: int) -> float:
+    """The noise if `reach` neighbours on either side predict a sample, with weights for each `length` samples."""
+    if len(y) <= 2 * reach:
+        return np.inf
+    windows = np.lib.stride_tricks.sliding_window_view(y, 2 * reach + 1)
+    target, neighbours = windows[:, reach], np.delete(windows, reach, axis=1)
+    columns = [neighbours, np.ones((len(target), 1))]
+    if w is not None:
+        padded = np.concatenate([np.repeat(w[:1], max(INPUT_LAGS), axis=0), w])
+        columns += [padded[reach + max(INPUT_LAGS) - lag :][: len(target)] for lag in INPUT_LAGS]
+    matrix = np.concatenate(columns, axis=1)
+    complete = np.isfinite(windows).all(axis=1)
+    matrix, target = matrix[complete], target[complete]
+    count = max(len(target) // length, 1)
+    return float(np.median([_weighted_deviation(*part, 2 * reach) for part in _blocks(matrix, target, count)]))
 
 
-def _interpolate(ts: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """At each inner sample, the cubic (Lagrange) through the two samples before and the two after it."""
-    at, inner = ts[2:-2], np.zeros(len(ts) - 4)
-    neighbours = (slice(None, -4), slice(1, -3), slice(3, -1), slice(4, None))
-    for own in neighbours:
-        others = [(at - ts[other]) / (ts[own] - ts[other]) for other in neighbours if other is not own]
-        inner += y[own] * np.prod(others, axis=0)
-    return inner
+def _blocks(matrix: np.ndarray, target: np.ndarray, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return list(zip(np.array_split(matrix, count), np.array_split(target, count), strict=True))
+
+
+def _weighted_deviation(matrix: np.ndarray, target: np.ndarray, neighbours: int) -> float:
+    """sd(d) / sqrt(1 + |c|^2), with weights from all rows but outliers."""
+    rows, size = matrix.shape
+    if rows < ROWS_PER_WEIGHT * size:
+        return np.inf
+    weights = np.linalg.lstsq(matrix, target, rcond=1e-10)[0]
+    off = target - matrix @ weights
+    use = np.abs(off) <= 5 * robust_deviation(off)
+    if use.sum() >= ROWS_PER_WEIGHT * size:
+        weights = np.linalg.lstsq(matrix[use], target[use], rcond=1e-10)[0]
+    gain = 1 + np.sum(weights[:neighbours] ** 2)
+    return robust_deviation(target - matrix @ weights) * float(np.sqrt(rows / (rows - size) / gain))

@@ -69,7 +69,7 @@ class Subject:
     @cached_property
     def noise(self) -> np.ndarray:
         """The standard deviation of the noise of each output, the median over the runs; NaN if unknown."""
-        levels = np.array([[estimate_noise(run.ts, column) for column in run.y.T] for run in self.data.runs])
+        levels = np.array([[estimate_noise(run.ts, column, run.w) for column in run.y.T] for run in self.data.runs])
         known = [column[np.isfinite(column)] for column in levels.T]
         return np.array([np.median(column) if column.size else np.nan for column in known])
 

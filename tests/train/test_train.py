@@ -401,7 +401,7 @@ def test_mistakes_are_named_before_anything_runs(arguments, message):
 
 def test_own_parameters_of_an_unseen_validation_run_are_estimated():
     rates = np.array([0.3, 0.5, 0.4])
-    y = np.exp(-rates[:, None] * TIMES)
+    y = np.exp(-rates[:, None] * TIMES)[..., None]
     twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0, positive=True, per_run=True)})
     train = tw.Dataset.from_arrays(TIMES, y[:2], names=["a", "b"])
     valid = tw.Dataset.from_arrays(TIMES, y[2:], names=["c"])

@@ -40,6 +40,7 @@ from .model import Network as Network
 from .model import Scaling as Scaling
 from .model import Simulation as Simulation
 from .model import SimulationError as SimulationError
+from .model import Slack as Slack
 from .model import Stack as Stack
 from .model import Stepper as Stepper
 from .model import Twin as Twin

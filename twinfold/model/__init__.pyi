@@ -7,6 +7,7 @@ from ._constraint.hidden import constraint_of as constraint_of
 from ._constraint.hidden import with_hidden_constraints as with_hidden_constraints
 from ._constraint.index import dae_index as dae_index
 from ._constraint.index import index_of as index_of
+from ._constraint.slack import Slack as Slack
 from ._fields import BlackBox as BlackBox
 from ._fields import GreyBox as GreyBox
 from ._implicit import Implicit as Implicit

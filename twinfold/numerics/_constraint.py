@@ -41,6 +41,11 @@ class AbstractConstraint(eqx.Module):
     def level(self, t: Scalar, x0: PyTree, p: Parameters) -> ConstraintVector:
         """The level of a run that starts at (t, x0)."""
 
+    def slack(self, t: Scalar, x: PyTree, p: Parameters) -> ConstraintVector | None:
+        """How far from the manifold each row lets the state stay, relative to the distance; None if all are exact."""
+        del t, x, p
+        return None
+
 
 class AbstractInequality(AbstractConstraint):
     """A constraint of which some rows are inequalities: there `residual` is the distance outside, zero inside.

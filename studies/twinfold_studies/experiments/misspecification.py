@@ -16,7 +16,7 @@ from twinfold_studies.bench.store import Store
 from twinfold_studies.bench.tables import available, spread_row, title
 from twinfold_studies.systems.misspecified import MISSPECIFICATIONS, VARIANTS
 
-MODELS = ("hrpinn", "phrpinn_robust")
+MODELS = ("hrpinn", "phrpinn_robust", "phrpinn_slack")
 
 
 def jobs(options: Options) -> list[tuple[str, Job]]:

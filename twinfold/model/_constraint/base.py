@@ -94,6 +94,14 @@ class Stack(AbstractInequality):
         ends = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
         return [(part, level[a:b]) for part, (a, b) in zip(self.parts, pairwise(ends), strict=True)]
 
+    def slack(self, t: Scalar, x: PyTree, p: Parameters) -> ConstraintVector | None:
+        sizes = [part.slack(t, x, p) for part in self.parts]
+        if all(size is None for size in sizes):
+            return None
+        counts = [constraint_count(part, t, x, p) for part in self.parts]
+        exact = [jnp.zeros(count, state_dtype(x)) for count in counts]
+        return jnp.concatenate([zero if size is None else size for size, zero in zip(sizes, exact, strict=True)])
+
     @property
     def has_inequalities(self) -> bool:
         return any(has_inequalities(part) for part in self.parts)

@@ -11,7 +11,14 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from twinfold._core import RESULTS, Frozen, finite_jvp
-from twinfold.numerics._constraint import AbstractConstraint, has_inequalities
+from twinfold.numerics._constraint import (
+    AbstractConstraint,
+    AbstractInequality,
+    has_inequalities,
+    inequality_rows,
+    sides,
+    value_and_jacobian,
+)
 from twinfold.typing import ConstraintVector, Count, Flag, Parameters, Scalar, State
 
 # How a projection is differentiated: the exact derivative by the implicit function theorem, the tangent projector
@@ -107,6 +114,37 @@ class InMetric(AbstractConstraint):
     def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
         return self.constraint.level(t, self.metric.to_state(x0), p)
 
+    def slack(self, t: Scalar, x: State, p: Parameters) -> ConstraintVector | None:
+        return self.constraint.slack(t, self.metric.to_state(x), p)
+
+
+class WithSlack(AbstractInequality):
+    """g(t, x, p) - level - weights s, on the state and its slack (x, s); a weight of zero is an exact row."""
+
+    constraint: AbstractConstraint
+    weights: ConstraintVector
+    states: int = eqx.field(static=True)
+
+    def residual(self, t: Scalar, x: State, p: Parameters, level: ConstraintVector) -> ConstraintVector:
+        return self.constraint.residual(t, x[: self.states], p, level) - self.weights * x[self.states :]
+
+    def level(self, t: Scalar, x0: State, p: Parameters) -> ConstraintVector:
+        return self.constraint.level(t, x0[: self.states], p)
+
+    @property
+    def has_inequalities(self) -> bool:
+        return has_inequalities(self.constraint)
+
+    def inequality_rows(self, t: Scalar, x: State, p: Parameters) -> tuple[bool, ...]:
+        return inequality_rows(self.constraint, t, x[: self.states], p)
+
+    def sides(
+        self, t: Scalar, x: State, p: Parameters, level: ConstraintVector
+    ) -> tuple[ConstraintVector, ConstraintVector]:
+        low, high = sides(self.constraint, t, x[: self.states], p, level)
+        moved = self.weights * x[self.states :]
+        return low - moved, high - moved
+
 
 class AbstractProjection(eqx.Module):
     """Maps a predicted state to a state with g(t, x, p) = level.
@@ -153,13 +191,38 @@ class AbstractProjection(eqx.Module):
         if not self.holds_bounds and has_inequalities(constraint):
             raise ValueError("constraint: this projection cannot hold Bounds; use projection=Newton() or Tangent().")
         if level.shape[0] == 0 or self.metric is None:
-            return (self if level.shape[0] else NoProjection()).nearest(
+            return (self if level.shape[0] else NoProjection())._nearest(
                 ProjectionProblem(constraint, t, x, p, level, anchor)
             )
         inner, metric = InMetric(constraint, self.metric), self.metric
         anchor = None if anchor is None else metric.from_state(anchor)
-        out = self.nearest(ProjectionProblem(inner, t, metric.from_state(x), p, level, anchor))
+        out = self._nearest(ProjectionProblem(inner, t, metric.from_state(x), p, level, anchor))
         return eqx.tree_at(lambda out: out.x, out, metric.to_state(out.x))
+
+    def _nearest(self, problem: ProjectionProblem) -> ProjectionResult:
+        """`nearest`, of the state together with its slack where the constraint is not exact."""
+        constraint, x = problem.constraint, problem.target
+        size = constraint.slack(problem.t, x, problem.p)
+        if size is None or isinstance(self, NoProjection):
+            return self.nearest(problem)
+        squares = jnp.sum(value_and_jacobian(problem.residual, x)[1] ** 2, axis=1)
+        usable = jnp.isfinite(squares) & (squares > 0)
+        lengths = jnp.where(usable, jnp.sqrt(jnp.where(usable, squares, 1)), 0)
+        none = jnp.zeros_like(problem.level)
+        out = self.nearest(
+            eqx.tree_at(
+                lambda problem: (problem.constraint, problem.target, problem.anchor),
+                problem,
+                (
+                    WithSlack(constraint, size * lengths, x.shape[0]),
+                    jnp.concatenate([x, none]),
+                    None if problem.anchor is None else jnp.concatenate([problem.anchor, none]),
+                ),
+                is_leaf=lambda node: node is None,
+            )
+        )
+        moved = out.x[: x.shape[0]]
+        return eqx.tree_at(lambda out: (out.x, out.violation), out, (moved, jnp.abs(problem.residual(moved))))
 
 
 class NoProjection(AbstractProjection):

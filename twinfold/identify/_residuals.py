@@ -7,6 +7,8 @@ A model that explains its data leaves white noise. Correlation of e with itself:
 not white. Correlation with an earlier input (k >= 0): the output still follows the input in a way that the model does
 not. With a later one (k < 0): the input depends on the output, as in a closed loop.
 
+Before it is correlated with an input, the residual is filtered as that input is to become white.
+
 Reference: L. Ljung, System Identification, 2nd edition, section 16.6.
 """
 
@@ -110,19 +112,36 @@ def correlate_residual(
     lags = np.arange(max(1, min(max_lag, len(e) // 4)) + 1)
     auto = _correlations(e, e)
     both = np.r_[-lags[:0:-1], lags]
-    found = [_with_input(e, known, column, auto, both) for column in u.T]
+    found = [_with_input(np.where(known, e, np.nan), column, both) for column in u.T]
     spread = 1 / np.sqrt(count)
     return ResidualCorrelations(_bounded(lags[1:], auto[len(e) - 1 + lags[1:]], spread, len(lags) - 1), tuple(found))
 
 
-def _with_input(e: np.ndarray, known: np.ndarray, u: np.ndarray, auto: np.ndarray, lags: np.ndarray) -> Correlation:
-    u = u - u.mean()
+def _with_input(e: np.ndarray, u: np.ndarray, lags: np.ndarray) -> Correlation:
+    tested = int((lags >= 0).sum())
     if np.ptp(u) == 0:
-        return _bounded(lags, np.zeros(len(lags)), 1 / np.sqrt(known.sum()), len(lags))
+        return _bounded(lags, np.zeros(len(lags)), 1 / np.sqrt(np.isfinite(e).sum()), tested)
+    e, u = _prewhitened(e, u - u.mean())
+    known = np.isfinite(e)
+    e = np.where(known, e, 0.0)
     # The sum over all lags is that of a product of periodograms, and so never negative.
-    power = max(float(auto @ _correlations(u, u)), 1.0)
-    values = _correlations(e, u)[len(e) - 1 + lags]
-    return _bounded(lags, values, np.sqrt(power / known.sum()), int((lags >= 0).sum()))
+    power = max(float(_correlations(e, e) @ _correlations(u, u)), 1.0)
+    return _bounded(lags, _correlations(e, u)[len(e) - 1 + lags], np.sqrt(power / known.sum()), tested)
+
+
+def _prewhitened(e: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both after the filter that leaves of u what its last two samples do not predict (Box and Jenkins, section 12.1).
+
+    The response of e to u is the same before and after it, but slow signals look correlated by chance, quick ones do
+    not. As they are if too little would be left: of an input that is predicted exactly, or with many missing values.
+    """
+    past = np.stack([u[1:-1], u[:-2]], axis=1)
+    weights = np.linalg.lstsq(past, u[2:], rcond=None)[0]
+    new_u, new_e = u[2:] - past @ weights, e[2:] - weights[0] * e[1:-1] - weights[1] * e[:-2]
+    known = np.isfinite(new_e)
+    if new_u @ new_u < 1e-9 * (u @ u) or 4 * known.sum() < len(e) or not np.any(new_e[known]):
+        return e, u
+    return new_e, new_u
 
 
 def _correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:

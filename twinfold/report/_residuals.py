@@ -80,7 +80,8 @@ def _sentence(output: str, run: str, found: ResidualCorrelations, inputs: Sequen
     if followed:
         return f"{start} {coloured}, and {leftover}."
     cause = "dynamics are missing, the start is wrong, or disturbances act on the states"
-    return f"{start} {coloured}{' though not correlated with the inputs' if inputs else ''}: {cause}."
+    also = ", but no correlation with the inputs can be shown" if inputs else ""
+    return f"{start} {coloured}{also}: {cause}."
 
 
 def residual_figures(test: ResidualTest) -> dict[str, tuple[str, dict[str, Any]]]:

@@ -230,7 +230,7 @@ def figures(name: str, folder: Path) -> None:
     console = Console(file=out, width=2000)
     Examination((Finding(name[:20], "warning", f"about {name}"),)).show(console)
     print_metrics({"twin": {"test": {"rmse": 0.1, f"rmse {name}": 0.2}}}, console)
-    for text in (f"about {name}", f"rmse {name}"):
+    for text in (f"about {name}", f"RMSE {name}"):
         expect_text(text, out.getvalue(), "the console")
     assert "\x1b" not in out.getvalue(), "the console has escape sequences"
 

@@ -15,7 +15,9 @@ from twinfold.metrics import (
     Evaluation,
     dtw,
     evaluate,
+    fit_percent,
     measure,
+    nrmse,
     predict,
     relative_error,
     rmse,
@@ -50,6 +52,23 @@ def test_errors_by_hand():
     np.testing.assert_allclose(rmse(predicted, y, mask), np.sqrt([5.25 / 6, 10 / 3]), rtol=1e-15)
     # Seeds are a leading axis.
     np.testing.assert_allclose(mae(np.stack([y, predicted]), y, mask), [[0, 0], [3.5 / 6, 4 / 3]], rtol=1e-15)
+
+
+def test_the_normalised_error_by_hand():
+    predicted, y, mask = example()
+    # The outputs of the first run are 1, 3, 5 and 2, 4, 6: both have ||y - mean|| = sqrt(8).
+    both = (0.5 / np.sqrt(8) + np.sqrt(5) / np.sqrt(8)) / 2
+    # Of the second run, the first output is 1, 2 (error 1, 0), the second one value only, which is no variation.
+    np.testing.assert_allclose(nrmse(predicted, y, mask), [both, 1 / np.sqrt(0.5)], rtol=1e-15)
+    np.testing.assert_allclose(fit_percent(predicted, y, mask), [100 * (1 - both), 100 - 100 / np.sqrt(0.5)])
+    still, known = np.full((1, 50, 1), 0.1), np.ones((1, 50, 1), bool)
+    assert np.isnan(nrmse(still + 1, still, known)).all()
+    mean = np.broadcast_to(y.mean(1, keepdims=True), y.shape)
+    np.testing.assert_allclose(fit_percent(mean, y, np.ones_like(mask))[0], 0.0, atol=1e-12)  # the best constant
+    values = {"fit_percent": np.array([[50.0, np.nan, 70.0], [np.nan] * 3])}
+    np.testing.assert_array_equal(
+        Evaluation((0, 1), ("a", "b", "c"), values, {}).by_seed()["fit_percent"], [60, np.nan]
+    )
 
 
 def test_a_prediction_that_is_not_finite_has_an_infinite_error():

@@ -93,3 +93,12 @@ def test_data_of_a_script_cannot_end_it_and_hold_no_nan():
 )
 def test_numbers_are_short(value, text):
     assert format_number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(98.765, "98.8"), (99.96, "100"), (1.2345, "1.23"), (0.012345, "0.0123"), (1.2345e-4, "1.23e-4"), (1234.5, "1234"),
+     (-0.5, "-0.500"), (9.996, "10.0"), (123456.0, "1.23e5")],
+)  # fmt: skip
+def test_numbers_have_three_digits_where_asked(value, text):
+    assert format_number(value, 3) == text

@@ -17,11 +17,14 @@ from support.report_case import HOSTILE, friction, known_twin, make_fit, simulat
 import twinfold as tw
 from twinfold.identify._uncertainty import uncertainty
 from twinfold.report import format_number, write_twin_report
-from twinfold.report._estimates import estimate_parameters
+from twinfold.report._estimates import ParameterEstimate, estimate_parameters
 from twinfold.report._learned_parts import Samples, describe_parts, sample_states
+from twinfold.report._metrics import metric_tables, metric_units
 from twinfold.report._predictions import thin
 from twinfold.report._response_figures import response_figures, unsupported_intervals
 from twinfold.report._responses import MARGIN, SUPPORT_RADIUS, is_supported_inside, part_function, response
+from twinfold.report._summary import _openings
+from twinfold.report._tables import parameter_table
 
 METRICS = {
     "twin": {"test": {"rmse": 0.0123, "failed": 0.0}, "train": {"rmse": {"mean": 0.0101, "std": 0.0007}}},
@@ -212,8 +215,8 @@ def test_thinning_keeps_the_largest_error():
 def test_the_numbers_of_the_page_are_those_given(report):
     data, page, folder = report
     for value in (0.0123, 0.0101, 0.00912, 0.987):
-        assert format_number(value) in page
-    assert "1.0e-2 ± 7.0e-4" in page
+        assert format_number(value, 3) in page
+    assert "0.0101 ± 7.0e-4" in page
     found = {(row["model"], row["split"], row["metric"]): row["value"] for row in rows(folder / "metrics.csv")}
     assert float(found["twin", "test", "rmse"]) == 0.0123
     assert found["pure physics", "test", "rmse"] == ""
@@ -234,9 +237,9 @@ def test_the_numbers_of_the_page_are_those_given(report):
 
 def test_the_summary_states_whether_the_twin_is_better_or_worse(report):
     page = report[1]
-    assert "the twin&#39;s RMSE is 1.2e-2" in page
-    assert "9.1e-3. The twin is WORSE: its error is higher by 35%." in page  # than fitted physics
-    assert "0.99. The twin&#39;s error is lower by a factor of 80." in page  # than a constant
+    assert "the twin&#39;s RMSE is 0.0123." in page
+    assert "0.00912. The twin is WORSE: its error is higher by 35%." in page  # than fitted physics
+    assert "0.987. The twin&#39;s error is lower by a factor of 80." in page  # than a constant
     assert re.search(r"Baseline &#39;pure physics&#39; \([^)]*\): not given\.", page)
     assert "There is only one seed" in page
     assert "1 → 1 → 1 network with 4 weights; inputs v" in page
@@ -349,3 +352,41 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     with pytest.raises(ImportError, match=r"pip install 'twinfold\[report\]'"):
         write_twin_report(tmp_path, **given)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_value_smaller_than_its_error_is_flagged_and_openings_are_stated():
+    sure, unsure, lost = (ParameterEstimate("k", -2.0, 1.0, error) for error in (1.9, 2.1, math.inf))
+    assert (sure.flag, unsure.flag, lost.flag) == ("", "the error exceeds the value", "not identifiable")
+    cells = parameter_table([sure, unsure], {"k": "N/m"}).rows
+    assert [row[0] for row in cells] == ["k [N/m]"] * 2
+    assert [row[-1] for row in cells] == ["", "the error exceeds the value"]
+    assert _openings({"fit": 1}) == "The test data were opened once so far (fit 1), by one fit."
+    assert "4 times so far (fit 3, report 1), by 3 fits: if their errors decided" in _openings({"fit": 3, "report": 1})
+
+
+def test_metrics_have_the_unit_of_their_outputs():
+    assert metric_units(["a", "b"], {"a": "m", "b": "m", "time": "s"}) == {
+        "rmse": "m",
+        "mae": "m",
+        "valid_time": "s",
+        "rmse a": "m",
+        "rmse b": "m",
+    }
+    assert metric_units(["a", "b"], {"a": "m", "b": "V"}) == {"rmse a": "m", "rmse b": "V"}
+    metrics = {
+        name: {"test": {"fit_percent": fit, "rmse a": 1.0}} for name, fit in (("twin", 90.0), ("constant", -3.0))
+    }
+    overall, by_output = metric_tables(metrics, "test", {"rmse a": "m"})
+    assert overall.columns == ["", "FIT %"]
+    assert overall.best == [(0, 1)]  # the highest
+    assert by_output.columns == ["", "RMSE a [m]"]
+
+
+def test_the_residual_is_tested_on_a_held_out_run(report):
+    _, page, _ = report
+    (sentence,) = re.findall(r"<p>(On the test run .*residual of x .*)</p>", page)
+    assert "&lt;script&gt;" in sentence
+    figures = content(page)["figures"]
+    assert {"residual-0", "residual-1"} <= set(figures)
+    drawn = figures["residual-0"]["data"][2]
+    assert drawn["x"] == list(range(1, 7))  # a quarter of its 24 samples

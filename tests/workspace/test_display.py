@@ -25,7 +25,7 @@ FORMULAS = ["$x$", r"$\undefined{$", "$$", "price [$]", "_x"]
 def test_markup_in_the_name_of_an_output_is_text(name):
     out = io.StringIO()
     print_metrics({"twin": {"test": {f"rmse {name}": 0.1}}}, Console(file=out, width=200))
-    assert f"rmse {name}" in out.getvalue()
+    assert f"RMSE {name}" in out.getvalue()
 
 
 def texts(figure, tmp_path) -> str:

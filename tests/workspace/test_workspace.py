@@ -25,7 +25,15 @@ from twinfold.workspace import _monitor as monitor_module
 from twinfold.workspace._config import DataConfig, read_config
 from twinfold.workspace._data import read_new_files, split_data
 from twinfold.workspace._export import export_spec
-from twinfold.workspace._files import read_findings, read_history, write_findings
+from twinfold.workspace._files import (
+    OPENINGS,
+    claim_run_folder,
+    count_openings,
+    read_findings,
+    read_history,
+    record_opening,
+    write_findings,
+)
 from twinfold.workspace._fit import fit_workspace, load_fitted
 from twinfold.workspace._new import new_project
 from twinfold.workspace._report import _all_seeds, read_metrics
@@ -257,6 +265,7 @@ def test_a_fit_finds_the_parameter_and_keeps_all_in_its_folder(fitted):
         "model.twin",
         "history.jsonl",
         "metrics.json",
+        "test_openings.json",
     }
     workspace = open_workspace(folder)
     found = load_fitted(workspace)
@@ -413,6 +422,7 @@ def test_evaluate_and_info_say_the_same_numbers(fitted, tmp_path):
     assert json.loads((folder / "runs" / "a" / "metrics.json").read_text()) == before
     assert [each["kind"] for each in before.pop("findings")] == ["outliers"]  # the steps of the input
     assert json.loads((tmp_path / "m.json").read_text()) == before
+    assert before.pop("units") == {"rmse": "m", "rmse x": "m", "mae": "m", "valid_time": "s"}
     code, output = call("info", "-C", folder, "--json")
     assert code == 0
     assert json.loads(output)["metrics"] == before
@@ -472,6 +482,45 @@ def test_commands_that_read_a_fit_take_its_configuration(fitted, tmp_path):
     assert "other values of data.files, fit.seeds, which the next fit will use" in output
     code, output = call("evaluate", "-C", fitted[0])
     assert "is that of the fit" not in output
+
+
+def test_estimates_have_their_errors_in_the_model_file_and_on_the_console(fitted):
+    folder, said = fitted
+    (k,) = read_info(folder / "runs" / "a" / "model.twin").parameters
+    assert k["name"] == "k"
+    assert k["value"] == pytest.approx(DECAY, rel=1e-6)
+    assert (k["first guess"], k["flag"]) == (1.0, "")
+    # The data are exact, so what is left is the error of the integrator.
+    assert 0 < k["standard error"] < 1e-6
+    line = f"k {k['value']:.5g} {k['standard error']:.2g} 1"
+    assert line in said
+    for arguments in (("info",), ("fit", "-q")):
+        code, output = call(*arguments, "-C", folder)
+        assert code == 0
+        assert line in output
+        assert "FIT % NRMSE RMSE [m] valid time [s]" in output
+
+
+def test_how_often_the_test_data_were_opened_is_kept(fitted, tmp_path):
+    folder = tmp_path / "decay"
+    shutil.copytree(fitted[0], folder)
+    run = folder / "runs" / "a"
+    (run / OPENINGS).write_text("[1, damaged")  # a note, not a condition
+    test = open_workspace(folder).load_split().test
+    assert count_openings(run, test) == {}
+    code, output = call("evaluate", "-C", folder)
+    assert code == 0, output
+    assert count_openings(run, test) == {"evaluate": 1}
+    call("evaluate", folder / "data" / "all.csv", "-C", folder)  # a file is none of the parts
+    call("evaluate", "-C", folder, "--set", "data.test=0.0")  # nothing to open
+    call("fit", "-q", "-C", folder)  # finished before
+    assert count_openings(run, test) == {"evaluate": 1}
+    call("evaluate", "-C", folder, "--set", "data.test=0.4")  # other runs
+    assert count_openings(run, test) == {"evaluate": 1}
+    record_opening(run, "fit", test)
+    with claim_run_folder(run, open_workspace(folder).config, ("", ""), force=True):
+        assert count_openings(run, test) == {"evaluate": 1, "fit": 1}  # starting over does not make it unseen
+    assert count_openings(fitted[0] / "runs" / "a", test)["fit"] == 1
 
 
 def test_a_report_of_other_data_shows_one_seed_and_tells_to_delete_nothing(fitted):

@@ -102,7 +102,7 @@ def fit(
     """
     with report_errors():
         from twinfold.workspace import fit_workspace
-        from twinfold.workspace._display import print_metrics
+        from twinfold.workspace._display import print_metrics, print_parameters
 
         workspace = common.open_in_x64(folder, overrides, out)
         outcome = fit_workspace(workspace, force=force, progress=not quiet, log=typer.echo)
@@ -113,7 +113,8 @@ def fit(
             raise typer.Exit(common.INTERRUPTED)
         if outcome.finished_before:
             typer.echo(f"{outcome.folder} already holds this fit; --force starts over.")
-        print_metrics(outcome.metrics, common.console())
+        print_metrics(outcome.metrics, common.console(), outcome.units)
+        print_parameters(outcome.parameters, common.console(), outcome.units)
         typer.echo(f"Model: {outcome.folder / 'model.twin'}")
         raise typer.Exit(CHECK_FAILED if any(each.severity == "problem" for each in outcome.findings) else 0)
 
@@ -202,11 +203,11 @@ def evaluate(
         outcome = evaluate_workspace(workspace, fitted, new or ())
         for note in outcome.notes:
             typer.echo(f"Note: {note}", err=True)
-        print_metrics(outcome.metrics, common.console())
+        print_metrics(outcome.metrics, common.console(), outcome.units)
         for finding in outcome.findings:
             typer.echo(f"Note: {finding.message}", err=True)
         if out is not None:
-            write_json(out, outcome.metrics)
+            write_json(out, outcome.metrics | {"units": outcome.units})
 
 
 def _complete_target(incomplete: str) -> list[str]:

@@ -5,5 +5,8 @@ from ._posterior import Posterior as Posterior
 from ._posterior import posterior as posterior
 from ._reestimate import ParameterEstimates as ParameterEstimates
 from ._reestimate import reestimate as reestimate
+from ._residuals import Correlation as Correlation
+from ._residuals import ResidualCorrelations as ResidualCorrelations
+from ._residuals import correlate_residual as correlate_residual
 from ._uncertainty import Uncertainty as Uncertainty
 from ._uncertainty import uncertainty as uncertainty

@@ -37,7 +37,8 @@ class ModelInfo(Settings):
     **Arguments:** names of `states`, `inputs`, `outputs`, and their `units`; `dt`, the usual step of the data;
     `x0_example`, an initial state; `x_low` to `w_high`, the ranges of states and inputs in the training data; `config`,
     the configuration of the fit; `system_source_sha256`, of the file that builds the twin; `data_fingerprint`, of the
-    training data; `versions`; `metrics`.
+    training data; `versions`; `metrics`; `parameters`, the estimates: for each a table with name, value, standard
+    error (None if not computed), first guess and flag.
 
     **Example:**
 
@@ -62,6 +63,7 @@ class ModelInfo(Settings):
     data_fingerprint: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
     metrics: dict[str, Any] = Field(default_factory=dict)
+    parameters: Annotated[tuple[dict[str, Any], ...], Strict(False)] = ()
 
 
 class ArrayEntry(Settings):

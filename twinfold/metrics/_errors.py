@@ -81,7 +81,8 @@ def fit_percent(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.nd
     tw.metrics.fit_percent(y + 0.5, y, np.ones_like(y, bool))  # [50.]
     ```
     """
-    return 100 * (1 - nrmse(predicted, y, mask))
+    with np.errstate(over="ignore"):
+        return 100 * (1 - nrmse(predicted, y, mask))
 
 
 def relative_error(predicted: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:

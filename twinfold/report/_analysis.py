@@ -28,11 +28,13 @@ class Analysis:
     parts: Sequence[LearnedPart]
     responses: Sequence[Response]
     estimates: Sequence[ParameterEstimate]
+    units: Mapping[str, str]
     metrics: Mapping[str, Any]
     splits: Mapping[str, SplitPredictions]
     omitted: Mapping[str, int]
     extrapolation: Mapping[str, Mapping[str, float]]
     problems: Sequence[str]
+    test_openings: Mapping[str, int]
 
 
 def analyse(
@@ -42,6 +44,8 @@ def analyse(
     metrics: Mapping[str, Any],
     config: Mapping[str, Any],
     states: Sequence[str] | None,
+    units: Mapping[str, str],
+    test_openings: Mapping[str, int],
 ) -> Analysis:
     """Predict the runs, evaluate the learned parts and estimate standard errors; `data` by split, with "train"."""
     train = data["train"]
@@ -64,11 +68,13 @@ def analyse(
         parts=parts,
         responses=[response(twin, fit, part) for part in parts if part.samples.size],
         estimates=estimate_parameters(twin, fit, train, config, problems),
+        units=units,
         metrics=metrics,
         splits=splits,
         omitted={split: len(data[split]) - len(each.data) for split, each in splits.items()},
         extrapolation=extrapolation,
         problems=problems,
+        test_openings=test_openings,
     )
 
 

@@ -41,6 +41,13 @@ class ParameterEstimate:
     error: float = math.nan
     inflation: float = math.nan
 
+    @property
+    def flag(self) -> str:
+        """Why the value is not to be trusted; "" if it may be."""
+        if math.isinf(self.error):
+            return "not identifiable"
+        return "the error exceeds the value" if self.error > abs(self.value) else ""
+
     def __str__(self) -> str:
         """For example k = 2.031 ± 0.012 (first guess 1)."""
         error = "" if math.isnan(self.error) else f" ± {self.error:.2g}"

@@ -1,7 +1,7 @@
 """The metrics of a twin and its baselines: model -> split -> metric -> number, or mean and standard deviation."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from twinfold.report._numbers import format_number
@@ -14,7 +14,10 @@ BASELINES = {
     "constant": "the mean of each output over the training data",
 }
 SPLITS = {"test": "test", "valid": "validation", "train": "training"}
+DIGITS = 3  # of a metric
 TITLES = {
+    "fit_percent": "FIT %",
+    "nrmse": "NRMSE",
     "rmse": "RMSE",
     "mae": "MAE",
     "mse": "MSE",
@@ -26,7 +29,19 @@ TITLES = {
     "relative_violation_mean": "mean relative violation",
     "relative_violation_max": "largest relative violation",
 }
-HIGHER_IS_BETTER = ("valid_time",)
+HIGHER_IS_BETTER = ("valid_time", "fit_percent")
+
+
+def metric_units(outputs: Sequence[str], units: Mapping[str, str]) -> dict[str, str]:
+    """The unit of each metric that has one.
+
+    Errors over all outputs have the unit of these if they share it.
+    """
+    shared = {units.get(name, "") for name in outputs}
+    common = shared.pop() if len(shared) == 1 else ""
+    found = {"rmse": common, "mae": common, "valid_time": units.get("time", "")}
+    found |= {f"rmse {name}": units.get(name, "") for name in outputs}
+    return {name: unit for name, unit in found.items() if unit}
 
 
 def metric_value(metrics: Mapping[str, Any], model: str, split: str, name: str) -> float | None:
@@ -43,18 +58,25 @@ def metric_splits(metrics: Mapping[str, Any]) -> list[str]:
     return [split for split in ordered if _metric_names(metrics, split)]
 
 
-def metric_table(metrics: Mapping[str, Any], split: str) -> Table:
-    """Models by metrics; the best of each column is highlighted."""
-    models, names = _models(metrics), _metric_names(metrics, split)
+def metric_tables(metrics: Mapping[str, Any], split: str, units: Mapping[str, str]) -> list[Table]:
+    """Models by metrics, with the `units` of these, and by those of single outputs if there are any."""
+    names = _metric_names(metrics, split)
+    overall, by_output = ([name for name in names if (" " in name) == single] for single in (False, True))
+    return [_metric_table(metrics, split, chosen, units) for chosen in (overall, by_output) if chosen]
+
+
+def _metric_table(metrics: Mapping[str, Any], split: str, names: Sequence[str], units: Mapping[str, str]) -> Table:
+    """The best of each column is highlighted."""
+    models = _models(metrics)
     rows = [[model, *(_cell(metrics, model, split, name) for name in names)] for model in models]
     best = []
     for column, name in enumerate(names, start=1):
         values = [metric_value(metrics, model, split, name) for model in models]
         finite = {row: value for row, value in enumerate(values) if value is not None and math.isfinite(value)}
         if len(set(finite.values())) > 1:
-            pick = max if name in HIGHER_IS_BETTER else min
+            pick = max if name.partition(" ")[0] in HIGHER_IS_BETTER else min
             best.append((pick(finite, key=lambda row: finite[row]), column))
-    return Table(["", *(metric_title(name) for name in names)], rows, best)
+    return Table(["", *(metric_title(name, units) for name in names)], rows, best)
 
 
 def metric_rows(metrics: Mapping[str, Any]) -> list[list[Any]]:
@@ -77,10 +99,11 @@ def headline(metrics: Mapping[str, Any]) -> tuple[str, str, float] | None:
     return None
 
 
-def metric_title(name: str) -> str:
-    """The title of a metric, or of that of one output: "rmse x" is "RMSE x"."""
+def metric_title(name: str, units: Mapping[str, str]) -> str:
+    """The title of a metric, or of that of one output: "rmse x" is "RMSE x [m]"."""
     metric, _, output = name.partition(" ")
-    return f"{TITLES.get(metric, metric)} {output}".strip()
+    title = f"{TITLES.get(metric, metric)} {output}".strip()
+    return f"{title} [{units[name]}]" if name in units else title
 
 
 def _models(metrics: Mapping[str, Any]) -> list[str]:
@@ -104,4 +127,4 @@ def _cell(metrics: Mapping[str, Any], model: str, split: str, name: str) -> str:
         return str(int(value))
     given = metrics[model][split][name]
     spread = given.get("std") if isinstance(given, Mapping) else None
-    return format_number(value) + (f" ± {format_number(float(spread))}" if spread else "")
+    return format_number(value, DIGITS) + (f" ± {format_number(float(spread))}" if spread else "")

@@ -5,14 +5,15 @@ import math
 import numpy as np
 
 
-def format_number(value: float) -> str:
-    """A number with two significant digits; NaN is "-".
+def format_number(value: float, digits: int = 2) -> str:
+    """A number with two significant digits, or as many as given; NaN is "-".
 
     **Example:**
 
     ```python
     tw.report.format_number(0.314)  # '0.31'
     tw.report.format_number(-3.14159e-4)  # '-3.1e-4'
+    tw.report.format_number(0.031416, digits=3)  # '0.0314'
     ```
     """
     if math.isnan(value):
@@ -20,12 +21,14 @@ def format_number(value: float) -> str:
     sign, size = "-" if value < 0 else "", abs(value)
     if size == 0 or math.isinf(size):
         return f"{sign}{size:.0f}"
-    if 0.1 <= size < 10:
-        return f"{sign}{size:#.2g}"
-    if 10 <= size < 10_000:
+    smallest = 0.1 if digits < 3 else 1e-3
+    # Rounded first: 9.996 has the digits of 10.
+    if smallest <= float(f"{size:.{digits - 1}e}") < 10 ** (digits - 1):
+        return f"{sign}{size:#.{digits}g}"
+    if 10 ** (digits - 1) <= float(f"{size:.{digits - 1}e}") and size < 10_000:
         return f"{sign}{size:.0f}"
-    digits, exponent = f"{size:.1e}".split("e")
-    return f"{sign}{digits}e{int(exponent)}"
+    mantissa, exponent = f"{size:.{digits - 1}e}".split("e")
+    return f"{sign}{mantissa}e{int(exponent)}"
 
 
 def json_numbers(values: np.ndarray, digits: int) -> list[float | None]:

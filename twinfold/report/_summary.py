@@ -1,7 +1,7 @@
 """The summary of a report in sentences: the model, its accuracy, failures, warnings."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from twinfold.identify._guard import CONFOUNDED
 from twinfold.numerics import ExplicitRungeKutta, NoProjection, Unconstrained
 from twinfold.report._analysis import Analysis
 from twinfold.report._learned_parts import LearnedPart
-from twinfold.report._metrics import BASELINES, SPLITS, TITLES, TWIN, headline, metric_value
+from twinfold.report._metrics import BASELINES, DIGITS, SPLITS, TITLES, TWIN, headline, metric_units, metric_value
 from twinfold.report._numbers import format_number
 from twinfold.report._predictions import usable_seeds
 
@@ -96,25 +96,43 @@ def _accuracy(analysis: Analysis) -> list[str]:
         return ["No error of the twin was given, so its accuracy is unknown."]
     split, name, own = found
     runs = f" ({_count(len(analysis.splits[split].data), 'run')} shown)" if split in analysis.splits else ""
-    sentences = [f"On the {SPLITS.get(split, split)} data{runs}, the twin's {TITLES[name]} is {format_number(own)}."]
+    unit = metric_units(analysis.train.output_names, analysis.units).get(name, "")
+    fit = metric_value(analysis.metrics, TWIN, split, "fit_percent")
+    quoted = format_number(own, DIGITS) + (f" {unit}" if unit else "")
+    quoted += "" if fit is None else f" (FIT {format_number(fit, DIGITS)} %)"
+    sentences = [f"On the {SPLITS.get(split, split)} data{runs}, the twin's {TITLES[name]} is {quoted}."]
     if split != "test":
         sentences.append(
             f"No test error was given. The {SPLITS.get(split, split)} data were used in the fit, so this error is "
             "optimistic."
         )
+    if analysis.test_openings:
+        sentences.append(_openings(analysis.test_openings))
     for model, meaning in BASELINES.items():
         other = metric_value(analysis.metrics, model, split, name)
         if other is None:
             sentences.append(f"Baseline '{model}' ({meaning}): not given.")
         else:
-            sentences.append(f"Baseline '{model}' ({meaning}): {format_number(other)}. {_comparison(own, other)}")
+            value = format_number(other, DIGITS)
+            sentences.append(f"Baseline '{model}' ({meaning}): {value}. {_comparison(own, other)}")
     trained = metric_value(analysis.metrics, TWIN, "train", name)
     if split == "test" and trained is not None and trained > 0 and own > 2 * trained:
         sentences.append(
             f"The twin generalises poorly: its test error is {own / trained:.1f} times its training error "
-            f"({format_number(trained)}). More varied runs, a smaller network or Loss(l2=...) may help."
+            f"({format_number(trained, DIGITS)}). More varied runs, a smaller network or Loss(l2=...) may help."
         )
     return sentences
+
+
+def _openings(openings: Mapping[str, int]) -> str:
+    """How often the test data were used: an error that chose between designs is optimistic."""
+    total, by_command = sum(openings.values()), [f"{name} {count}" for name, count in openings.items()]
+    sentence = f"The test data were opened {'once' if total == 1 else f'{total} times'} so far ({listed(by_command)})"
+    if openings.get("fit", 0) > 1:
+        return (
+            f"{sentence}, by {openings['fit']} fits: if their errors decided between designs, this one is optimistic."
+        )
+    return f"{sentence}, by one fit."
 
 
 def _comparison(own: float, other: float) -> str:
@@ -172,6 +190,9 @@ def _warnings(analysis: Analysis) -> list[str]:
     lost = [each.name for each in estimates if math.isinf(each.error)]
     if lost:
         sentences.append(f"The data do not identify {listed(lost)}: the estimate depends on the first guess.")
+    unsure = [str(each) for each in estimates if each.flag and not math.isinf(each.error)]
+    if unsure:
+        sentences.append(f"The standard error is larger than the value, so even its sign is open: {listed(unsure)}.")
     confounded = [each for each in estimates if each.inflation > CONFOUNDED and not math.isinf(each.error)]
     if confounded:
         names = listed([f"{each.name} (standard error {each.inflation:.0f} times larger)" for each in confounded])

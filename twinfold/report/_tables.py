@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from twinfold.metrics import fit_percent
 from twinfold.report._estimates import ParameterEstimate
-from twinfold.report._metrics import SPLITS
+from twinfold.report._metrics import DIGITS, SPLITS, metric_title
 from twinfold.report._numbers import format_number
 from twinfold.report._page import Table
 from twinfold.report._predictions import SplitPredictions
@@ -16,7 +17,7 @@ from twinfold.train import Fit
 
 
 def run_rows(splits: Mapping[str, SplitPredictions]) -> list[list[Any]]:
-    """Split, run, samples, the RMSE of each output (NaN if not measured), and whether the run failed."""
+    """Split, run, samples, RMSE and fit of each output (NaN if not measured), and whether the run failed."""
     rows = []
     for split, each in splits.items():
         with np.errstate(over="ignore"):
@@ -24,18 +25,23 @@ def run_rows(splits: Mapping[str, SplitPredictions]) -> list[list[Any]]:
         measured = np.isfinite(each.residual).sum(axis=1)
         rmse = np.sqrt(np.where(measured > 0, squares / np.maximum(measured, 1), np.nan))
         failed = each.predictions.failed_steps[0].any(axis=-1)
+        arrays = each.predictions.predicted[0], each.predictions.y, each.predictions.mask
+        outputs = range(rmse.shape[1])
+        fits = np.stack([fit_percent(*(values[..., k : k + 1] for values in arrays)) for k in outputs], axis=-1)
         for run, name in enumerate(each.data.names):
-            rows.append([split, name, int(each.predictions.length[run]), *rmse[run].tolist(), bool(failed[run])])
+            numbers = (*rmse[run].tolist(), *fits[run].tolist())
+            rows.append([split, name, int(each.predictions.length[run]), *numbers, bool(failed[run])])
     return rows
 
 
-def run_table(splits: Mapping[str, SplitPredictions], outputs: Sequence[str]) -> Table:
-    """The error of each run."""
-    rows = [
-        [name, SPLITS.get(split, split), samples, *map(format_number, rmse), "failed" if failed else ""]
-        for split, name, samples, *rmse, failed in run_rows(splits)
-    ]
-    return Table(["run", "data", "samples", *(f"RMSE {name}" for name in outputs), ""], rows)
+def run_table(splits: Mapping[str, SplitPredictions], outputs: Sequence[str], units: Mapping[str, str]) -> Table:
+    """The errors of each run; `units` of the metrics."""
+    rows = []
+    for split, name, samples, *numbers, failed in run_rows(splits):
+        cells = [format_number(number, DIGITS) for number in numbers]
+        rows.append([name, SPLITS.get(split, split), samples, *cells, "failed" if failed else ""])
+    titles = [metric_title(f"{metric} {name}", units) for metric in ("rmse", "fit_percent") for name in outputs]
+    return Table(["run", "data", "samples", *titles, ""], rows)
 
 
 def prediction_rows(splits: Mapping[str, SplitPredictions]) -> Iterable[list[Any]]:
@@ -74,23 +80,24 @@ def response_table(response: Response) -> Table:
     return Table(["input", "output", "from", "to", "minimum", "maximum"], rows)
 
 
-def parameter_table(estimates: Sequence[ParameterEstimate]) -> Table:
-    """Estimates with their standard errors."""
+def parameter_table(estimates: Sequence[ParameterEstimate], units: Mapping[str, str]) -> Table:
+    """Estimates with their standard errors, flagged where these are larger."""
 
     def optional(value: float, digits: str) -> str:
         return "not computed" if math.isnan(value) else f"{value:{digits}}"
 
     rows = [
         [
-            each.name,
+            f"{each.name} [{units[each.name]}]" if units.get(each.name) else each.name,
             f"{each.value:.6g}",
             "not identifiable" if math.isinf(each.error) else optional(each.error, ".2g"),
             f"{each.guess:.6g}",
             optional(each.inflation, ".3g"),
+            each.flag,
         ]
         for each in estimates
     ]
-    return Table(["parameter", "estimate", "standard error", "first guess", "inflation"], rows)
+    return Table(["parameter", "estimate", "standard error", "first guess", "inflation", ""], rows)
 
 
 def violation_table(splits: Mapping[str, SplitPredictions]) -> Table:

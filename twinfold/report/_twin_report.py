@@ -11,9 +11,10 @@ from twinfold.model import Twin
 from twinfold.numerics import Unconstrained
 from twinfold.report._analysis import Analysis, analyse
 from twinfold.report._figures import input_figure, output_figure, training_figure, violation_figure
-from twinfold.report._metrics import BASELINES, SPLITS, metric_rows, metric_splits, metric_table
+from twinfold.report._metrics import BASELINES, SPLITS, metric_rows, metric_splits, metric_tables, metric_units
 from twinfold.report._page import render
 from twinfold.report._predictions import page_runs
+from twinfold.report._residuals import describe_residuals, examine_residuals, residual_figures
 from twinfold.report._response_figures import response_figures
 from twinfold.report._responses import Response
 from twinfold.report._summary import listed, summarise
@@ -47,8 +48,9 @@ def write_twin_report(
     info: Mapping[str, Any],
     states: Sequence[str] | None = None,
     units: Mapping[str, str] | None = None,
+    test_openings: Mapping[str, int] | None = None,
 ) -> Path:
-    """Write a report about a fitted twin: summary, baselines, trajectories, learned parts, constraint, training.
+    """Write a report about a fitted twin: summary, baselines, trajectories, residuals, learned parts, training, ...
 
     **Arguments:**
 
@@ -61,6 +63,7 @@ def write_twin_report(
       used for the standard errors.
     - `states`, their names; default: the names of the outputs if these are the states, else "x0", ...
     - `units` by name, and that of "time".
+    - `test_openings`: how often each command has predicted the test data so far; stated in the summary.
 
     **Returns:** the path of index.html. **Raises:** `ImportError` without plotly; `ValueError` if the names of the
     states do not match the twin or contain control characters, or the twin does not match the training data.
@@ -83,8 +86,9 @@ def write_twin_report(
     folder, script = Path(folder), _plotly_script()
     given = {"test": test, "valid": valid, "train": train}
     data = {split: each for split, each in given.items() if each is not None}
-    analysis = analyse(twin, fit, data, metrics, config, states)
     units = dict(units or {})
+    analysis = analyse(twin, fit, data, metrics, config, states, units, test_openings or {})
+    in_units = metric_units(train.output_names, units)
     per_time = f"/{units['time']}" if units.get("time") else ""
     units |= {f"d{name}/dt": f"{units[name]}{per_time}" for name in analysis.states if name in units and per_time}
     tables = _csv_tables(analysis)
@@ -95,12 +99,15 @@ def write_twin_report(
         "title": title,
         "kind": "twinfold report",
         "summary": summarise(analysis),
-        "results": [(SPLITS.get(split, split), metric_table(metrics, split)) for split in metric_splits(metrics)],
+        "results": [
+            (SPLITS.get(split, split), metric_tables(metrics, split, in_units)) for split in metric_splits(metrics)
+        ],
         "baselines": BASELINES,
         **_run_sections(analysis, units),
         "learned": [_learned_section(index, each, units) for index, each in enumerate(analysis.responses)],
+        **_residual_section(analysis),
         "unobserved": [part.title for part in analysis.parts if not part.samples.size],
-        "parameters": parameter_table(analysis.estimates) if analysis.estimates else None,
+        "parameters": parameter_table(analysis.estimates, units) if analysis.estimates else None,
         **_training_section(fit.history if history is None and fit is not None else history, fit),
         "config": _flatten(config),
         "info": _flatten(info),
@@ -116,11 +123,11 @@ def write_twin_report(
 def _csv_tables(analysis: Analysis) -> dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]]:
     """The columns and rows of each CSV file."""
     splits, seeds = analysis.splits, ("lowest seed", "highest seed")
-    rmse = [f"rmse {name}" for name in analysis.train.output_names]
+    errors = [f"{metric} {name}" for metric in ("rmse", "fit_percent") for name in analysis.train.output_names]
     parameters = [[each.name, each.value, each.guess, each.error, each.inflation] for each in analysis.estimates]
     tables: dict[str, tuple[Sequence[str], Iterable[Sequence[Any]]]] = {
         "metrics.csv": (("model", "split", "metric", "value"), metric_rows(analysis.metrics)),
-        "runs.csv": (("split", "run", "samples", *rmse, "failed"), run_rows(splits)),
+        "runs.csv": (("split", "run", "samples", *errors, "failed"), run_rows(splits)),
         "predictions.csv": (
             ("split", "run", "output", "time", "measured", "predicted", *seeds),
             prediction_rows(splits),
@@ -151,7 +158,7 @@ def _run_sections(analysis: Analysis, units: Mapping[str, str]) -> dict[str, Any
         "run_figures": figures if splits else {},
         "bands": bands,
         "omitted": {split: count for split, count in analysis.omitted.items() if count},
-        "run_table": run_table(splits, train.output_names),
+        "run_table": run_table(splits, train.output_names, metric_units(train.output_names, units)),
         "constrained": constrained,
         "violation": violation_figure(splits, units) if constrained and splits else None,
         "violations": violation_table(splits) if constrained else None,
@@ -171,6 +178,12 @@ def _learned_section(index: int, response: Response, units: Mapping[str, str]) -
     }
 
 
+def _residual_section(analysis: Analysis) -> dict[str, Any]:
+    test = examine_residuals(analysis.splits)
+    sentences = ["No run could be predicted."] if test is None else describe_residuals(test)
+    return {"residuals": sentences, "residual_figures": {} if test is None else residual_figures(test)}
+
+
 def _training_section(history: Mapping[str, Any] | None, fit: Fit | None) -> dict[str, Any]:
     if history is None or len(history.get("loss", ())) == 0:
         return {"training": None, "training_table": None, "fit": fit}
@@ -185,6 +198,7 @@ def _training_section(history: Mapping[str, Any] | None, fit: Fit | None) -> dic
 def _script_data(context: Mapping[str, Any]) -> dict[str, Any]:
     """Everything that the script of the page draws, from the context of its template."""
     figures = {"violation": context["violation"], "training-curves": context["training"]}
+    figures |= {key: drawn for key, (_, drawn) in context["residual_figures"].items()}
     return {
         "runs": context["runs"],
         "outputs": {key: drawn for key, (_, drawn) in context["run_figures"].items()},

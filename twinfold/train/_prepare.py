@@ -68,6 +68,9 @@ def prepare(
     measured = twin.observe is None and twin.trajectory is None and bool(np.all(batch.mask))
     if methods is None:
         methods = default_methods(batch.ts.shape[1] if measured and window is None else None)
+        if not learned_parts(twin):
+            # A few parameters have a first guess: nothing random for Adam to begin with, and one program less.
+            methods = tuple(method for method in methods if not isinstance(method, Gradient))
     estimated = not bool(np.all(batch.is_run_start)) and (not measured if shooting is None else shooting)
     if not estimated:
         _check_window_starts(twin, batch)

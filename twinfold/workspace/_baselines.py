@@ -11,12 +11,12 @@ import numpy as np
 from twinfold.check import Finding
 from twinfold.data import Dataset
 from twinfold.data._dataset import join, split_rows
-from twinfold.metrics import Predictions, measure, predict, rmse
+from twinfold.metrics import Predictions, fit_percent, measure, predict, rmse
 from twinfold.model import AbstractLearned, Twin
 from twinfold.model._learned.base import learned_parts, trainable
 from twinfold.workspace._data import DataSplit
 
-METRICS = ("rmse", "mae", "valid_time", "relative_violation_max", "failed")
+METRICS = ("fit_percent", "nrmse", "rmse", "mae", "valid_time", "relative_violation_max", "failed")
 BASELINE = "baseline"  # the kind of a finding
 TIE = 0.01  # relative: errors that differ by less are equal
 TWIN, FITTED_PHYSICS, PURE_PHYSICS, CONSTANT = "twin", "fitted physics", "pure physics", "constant"
@@ -137,9 +137,10 @@ def _metrics(predictions: Predictions, outputs: tuple[str, ...]) -> dict[str, fl
     over_runs = measure(predictions, dtw=False).by_seed()
     numbers = {name: float(over_runs[name][0]) for name in METRICS}
     if len(outputs) > 1:
-        # Outputs may differ in their units, so each also has an error over all runs.
+        # Outputs may differ in their units, so each also has its errors, over all runs together.
         y, mask = predictions.y[None], predictions.mask[None]
         for index, name in enumerate(outputs):
             one = [values[..., index].reshape(1, 1, -1, 1) for values in (predictions.predicted[:1], y, mask)]
-            numbers[f"rmse {name}"] = float(rmse(*one)[0, 0]) if one[2].any() else float("nan")
+            for metric in (fit_percent, rmse):
+                numbers[f"{metric.__name__} {name}"] = float(metric(*one)[0, 0]) if one[2].any() else float("nan")
     return numbers

@@ -1,5 +1,6 @@
 """Model files and metrics as tables on the console. Nothing in a model file is imported or executed."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ from rich.text import Text
 
 from twinfold.io import ModelInfo
 from twinfold.report import format_number
+from twinfold.report._metrics import DIGITS, metric_title, metric_units
 
 PARTS = ("test", "valid", "train")
-TITLES = {"rmse": "RMSE", "mae": "MAE", "valid_time": "valid time", "relative_violation_max": "largest violation"}
+NOT_SHOWN = ("mae",)  # so that a table fits into 80 columns; it is in metrics.json and in the report
 
 
 def print_info(path: Path, info: ModelInfo, console: Console) -> None:
@@ -22,12 +24,28 @@ def print_info(path: Path, info: ModelInfo, console: Console) -> None:
     for label, value in _lines(path, info):
         table.add_row(Text(label, "bold"), Text(value))
     console.print(table)
+    units = metric_units(info.outputs, info.units) | info.units
     if info.metrics:
-        print_metrics(info.metrics, console)
+        print_metrics(info.metrics, console, units)
+    print_parameters(info.parameters, console, units)
 
 
-def print_metrics(metrics: dict[str, Any], console: Console) -> None:
-    """Print one table for each part of the data: a row per model, a column per metric."""
+def print_parameters(parameters: Sequence[Mapping[str, Any]], console: Console, units: Mapping[str, str]) -> None:
+    """Print the estimated parameters with their standard errors; see `ModelInfo.parameters`."""
+    if not parameters:
+        return
+    table = Table(title="parameters", title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for name in ("", "estimate", "standard error", "first guess", ""):
+        table.add_column(name, justify="right" if name else "left")
+    for each in parameters:
+        error = each.get("standard error")
+        cells = (f"{each['value']:.5g}", "-" if error is None else f"{error:.2g}", f"{each['first guess']:.5g}")
+        table.add_row(Text(with_unit(each["name"], units)), *cells, Text(each.get("flag", "")))
+    console.print(table)
+
+
+def print_metrics(metrics: dict[str, Any], console: Console, units: Mapping[str, str] | None = None) -> None:
+    """Print one table for each part of the data: a row per model, a column per metric with its unit."""
     models = {model: parts for model, parts in metrics.items() if isinstance(parts, dict)}
     given = dict.fromkeys(part for parts in models.values() for part in parts)
     for part in [*(part for part in PARTS if part in given), *(part for part in given if part not in PARTS)]:
@@ -38,16 +56,22 @@ def print_metrics(metrics: dict[str, Any], console: Console) -> None:
             for name in dict.fromkeys(name for numbers in rows.values() for name in numbers)
             if any(numbers.get(name) not in ((None, 0.0) if name == "failed" else (None,)) for numbers in rows.values())
         ]
-        if not names:
-            continue
-        table = Table(title=part, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-        table.add_column("")
-        for name in names:
-            table.add_column(Text(TITLES.get(name, name)), justify="right")
-        for model, numbers in rows.items():
-            cells = ["-" if (value := numbers.get(name)) is None else format_number(value) for name in names]
-            table.add_row(model, *cells)
-        console.print(table)
+        overall = [name for name in names if " " not in name and name not in NOT_SHOWN]
+        by_output = [name for name in names if " " in name]
+        for title, chosen in ((part, overall), (f"{part}, by output", by_output)):
+            if chosen:
+                console.print(_metric_table(title, rows, chosen, units or {}))
+
+
+def _metric_table(title: str, rows: dict[str, Any], names: list[str], units: Mapping[str, str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    table.add_column("", no_wrap=True)
+    for name in names:
+        table.add_column(Text(metric_title(name, units)), justify="right")
+    for model, numbers in rows.items():
+        cells = ["-" if (value := numbers.get(name)) is None else format_number(value, DIGITS) for name in names]
+        table.add_row(model, *cells)
+    return table
 
 
 def _lines(path: Path, info: ModelInfo) -> list[tuple[str, str]]:
@@ -78,6 +102,6 @@ def _ranges(names: tuple[str, ...], low: tuple[float, ...], high: tuple[float, .
     return ", ".join(f"{with_unit(name, units)} from {a:.4g} to {b:.4g}" for name, a, b in ranges) or "none"
 
 
-def with_unit(name: str, units: dict[str, str]) -> str:
+def with_unit(name: str, units: Mapping[str, str]) -> str:
     """`name [unit]`, or the name alone if its unit is unknown."""
-    return f"{name} [{units[name]}]" if name in units else name
+    return f"{name} [{units[name]}]" if units.get(name) else name

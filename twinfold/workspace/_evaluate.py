@@ -7,6 +7,7 @@ from typing import Any
 from twinfold.check import Finding
 from twinfold.data import Dataset
 from twinfold.io import json_safe
+from twinfold.report._metrics import metric_units
 from twinfold.workspace import _files as files
 from twinfold.workspace._baselines import compare_with_baselines, evaluate_parts, evaluate_with_baselines
 from twinfold.workspace._data import read_new_files
@@ -21,11 +22,12 @@ NO_CONSTANT = "The training data cannot be read, so the baseline 'constant', the
 class EvaluationOutcome:
     """The result of an evaluation: `metrics` model -> part -> metric -> number; `findings`, baselines that are better.
 
-    `notes` say what the metrics are not.
+    `units` of the metrics; `notes` say what the metrics are not.
     """
 
     metrics: dict[str, Any]
     findings: list[Finding]
+    units: dict[str, str]
     notes: tuple[str, ...] = ()
 
 
@@ -35,23 +37,25 @@ def evaluate_workspace(workspace: Workspace, fitted: Fitted, new: Sequence[str] 
     **Arguments:** `workspace`; `fitted`; `new`, files relative to the current folder, each of which is one part, named
     after it; if there are none, the parts are those of the workspace's data, and metrics.json is written.
     """
+    units = metric_units(fitted.info.outputs, fitted.info.units)
     if new:
-        return _evaluate_files(workspace, fitted, new)
-    split = workspace.load_split()
+        metrics, notes = _evaluate_files(workspace, fitted, new)
+        return EvaluationOutcome(metrics, compare_with_baselines(metrics), units, notes)
+    folder, split = workspace.run_folder, workspace.load_split()
+    files.record_opening(folder, "evaluate", split.test)
     metrics = json_safe(evaluate_with_baselines(fitted.twin, split, fitted.physics))
     found = compare_with_baselines(metrics)
     if split.train.fingerprint() != fitted.info.data_fingerprint:
-        return EvaluationOutcome(metrics, found, (OTHER_DATA,))
-    files.write_metrics(workspace.run_folder, metrics, files.read_findings(workspace.run_folder) or ())
-    return EvaluationOutcome(metrics, found)
+        return EvaluationOutcome(metrics, found, units, (OTHER_DATA,))
+    files.write_metrics(folder, metrics, files.read_findings(folder) or (), units)
+    return EvaluationOutcome(metrics, found, units)
 
 
-def _evaluate_files(workspace: Workspace, fitted: Fitted, new: Sequence[str]) -> EvaluationOutcome:
+def _evaluate_files(workspace: Workspace, fitted: Fitted, new: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
     parts, notes = read_new_files(workspace.config.data, new), ()
     train: Dataset | None = None
     try:
         train = workspace.load_split().train
     except (OSError, ValueError) as error:
         notes = (f"{NO_CONSTANT}: {error}",)
-    metrics = json_safe(evaluate_parts(fitted.twin, parts, fitted.physics, train=train))
-    return EvaluationOutcome(metrics, compare_with_baselines(metrics), notes)
+    return json_safe(evaluate_parts(fitted.twin, parts, fitted.physics, train=train)), notes

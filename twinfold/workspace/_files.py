@@ -1,8 +1,10 @@
 """The files in the run folder of a workspace: which configuration they belong to, their names, the history of a fit."""
 
 import contextlib
+import datetime
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +15,16 @@ from twinfold.io import RunFolder, write_json, write_json_lines, write_text
 from twinfold.workspace._config import Config, parse_config
 
 if TYPE_CHECKING:
+    from twinfold.data import Dataset
     from twinfold.train import Fit
 
 CONFIG = "config.toml"
 CHECKPOINT, PHYSICS_CHECKPOINT = "fit.npz", "physics.npz"
 MODEL, PHYSICS = "model.twin", "physics.twin"
 HISTORY, METRICS, FINDINGS = "history.jsonl", "metrics.json", "findings.json"
+# Not among the outputs: whoever starts over has seen the test data all the same.
+OPENINGS = "test_openings.json"
+UNITS = "units"  # in metrics.json
 OUTPUTS = (CHECKPOINT, PHYSICS_CHECKPOINT, MODEL, PHYSICS, HISTORY, METRICS, FINDINGS)
 DECISIVE_SECTIONS = ("system", "model", "data", "fit", "loss")  # the numbers of a fit depend on these
 FINGERPRINTS = ("system sha256", "data fingerprint")
@@ -57,9 +63,43 @@ def _settings_of_version_0_1(folder: Path) -> dict[str, Any]:
     return decisive_settings(read_fit_config(folder)) | {name: versions.get(name) for name in FINGERPRINTS}
 
 
-def write_metrics(folder: Path, metrics: dict[str, Any], findings: Sequence[Finding]) -> None:
-    """Write metrics.json: model -> part -> metric -> number, and the findings."""
-    write_json(folder / METRICS, metrics | {"findings": [vars(each) for each in findings]})
+def write_metrics(folder: Path, metrics: dict[str, Any], findings: Sequence[Finding], units: Mapping[str, str]) -> None:
+    """Write metrics.json: model -> part -> metric -> number, the findings, and the units of the metrics."""
+    write_json(folder / METRICS, metrics | {"findings": [vars(each) for each in findings], UNITS: dict(units)})
+
+
+def read_metrics(folder: Path) -> dict[str, Any] | None:
+    """The metrics of the last evaluation: model -> part -> metric -> number; None if there is no readable file."""
+    try:
+        metrics = json.loads((folder / METRICS).read_text(encoding="utf-8"))
+        return {name: parts for name, parts in metrics.items() if isinstance(parts, dict) and name != UNITS}
+    except (OSError, ValueError, AttributeError):
+        return None
+
+
+def record_opening(folder: Path, command: str, test: "Dataset | None") -> None:
+    """Note that a command has predicted the test data, if there are any."""
+    if test is None:
+        return
+    stamp = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    entry = {"command": command, "at": stamp, "test data": test.fingerprint()}
+    write_json(folder / OPENINGS, [*_read_openings(folder), entry])
+
+
+def count_openings(folder: Path, test: "Dataset | None") -> dict[str, int]:
+    """How often each command has predicted these test data."""
+    if test is None:
+        return {}
+    fingerprint = test.fingerprint()
+    return dict(Counter(each["command"] for each in _read_openings(folder) if each["test data"] == fingerprint))
+
+
+def _read_openings(folder: Path) -> list[dict[str, str]]:
+    try:
+        stored = json.loads((folder / OPENINGS).read_text(encoding="utf-8"))
+        return [{name: str(each[name]) for name in ("command", "at", "test data")} for each in stored]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def write_findings(folder: Path, findings: Sequence[Finding]) -> None:

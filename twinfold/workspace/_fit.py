@@ -1,6 +1,8 @@
 """Fit the twin of a workspace into its run folder; an interrupted fit is resumed by the same call."""
 
-from collections.abc import Callable
+import dataclasses
+import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from twinfold.data import Dataset
 from twinfold.io import ModelInfo, json_safe, read_info, versions
 from twinfold.model import Twin, load_model, save_model
 from twinfold.model._learned.base import learned_parts
+from twinfold.report._estimates import estimate_parameters
 from twinfold.report._learned_parts import sample_states
+from twinfold.report._metrics import metric_units
 from twinfold.train import Fit, LevenbergMarquardt, fit
 from twinfold.workspace import _files as files
 from twinfold.workspace._baselines import (
@@ -52,7 +56,8 @@ class FitOutcome:
     """The result of a fit: `metrics` model -> part -> metric -> number, empty if it was interrupted.
 
     `findings`: the warnings and problems of the checks before the fit and of the comparison with the baselines.
-    `finished_before`: an earlier call had completed the fit. `failures`: why a seed became non-finite, by seed.
+    `parameters`: the estimates, see `ModelInfo`; `units` of metrics and parameters, by name. `finished_before`: an
+    earlier call had completed the fit. `failures`: why a seed became non-finite, by seed.
     """
 
     folder: Path
@@ -61,6 +66,8 @@ class FitOutcome:
     interrupted: bool = False
     finished_before: bool = False
     failures: dict[int, str] | None = None
+    parameters: tuple[dict[str, Any], ...] = ()
+    units: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def fit_workspace(
@@ -112,8 +119,12 @@ def fit_workspace(
             findings = tuple(each for each in findings if each.kind not in (BASELINE, DIVERGED))
         for finding in findings:
             log(f"{finding.severity.capitalize()}: {finding.message}")
+        units = metric_units(split.train.output_names, system.units) | system.units
         if finished:
-            return FitOutcome(folder, read_info(folder / files.MODEL).metrics, findings, finished_before=True)
+            about = read_info(folder / files.MODEL)
+            return FitOutcome(
+                folder, about.metrics, findings, finished_before=True, parameters=about.parameters, units=units
+            )
         done = refit(workspace, system, split, progress=progress)
         files.write_history(folder, done)
         if done.interrupted:
@@ -125,18 +136,19 @@ def fit_workspace(
         if physics is not None and physics.interrupted:
             return FitOutcome(folder, {}, findings, interrupted=True, failures=done.failures)
         fitted_physics = physics.twin if physics is not None and np.isfinite(physics.scores).all() else None
+        files.record_opening(folder, "fit", split.test)
         metrics = json_safe(evaluate_with_baselines(done.twin, split, fitted_physics))
         for finding in compare_with_baselines(metrics):
             findings = (*findings, finding)
             log(f"{finding.severity.capitalize()}: {finding.message}")
         files.write_findings(folder, findings)
-        about = _model_info(workspace, system, done.twin, split.train, metrics)
+        about = _model_info(workspace, system, done, split.train, metrics)
         if fitted_physics is not None:
             save_model(folder / files.PHYSICS, fitted_physics, about=about)
         save_model(folder / files.MODEL, done.twin, about=about)
         track(done, metrics, config)
-        files.write_metrics(folder, metrics, findings)
-    return FitOutcome(folder, metrics, findings, failures=done.failures)
+        files.write_metrics(folder, metrics, findings, metric_units(split.train.output_names, system.units))
+    return FitOutcome(folder, metrics, findings, failures=done.failures, parameters=about.parameters, units=units)
 
 
 def refit(
@@ -219,7 +231,28 @@ def _fit_physics(workspace: Workspace, twin: Twin, split: DataSplit) -> Fit | No
     )
 
 
-def _model_info(workspace: Workspace, system: System, twin: Twin, train: Dataset, metrics: dict[str, Any]) -> ModelInfo:
+def _parameters(workspace: Workspace, done: Fit, train: Dataset) -> tuple[dict[str, Any], ...]:
+    """The estimates of a fit as `ModelInfo` has them; why there is no standard error is warned of."""
+    problems: list[str] = []
+    found = estimate_parameters(done.twin, done, train, workspace.config.tables(), problems)
+    for problem in problems:
+        warnings.warn(problem, stacklevel=2)
+    return tuple(
+        json_safe(
+            {
+                "name": each.name,
+                "value": each.value,
+                "standard error": each.error,
+                "first guess": each.guess,
+                "flag": each.flag,
+            }
+        )
+        for each in found
+    )
+
+
+def _model_info(workspace: Workspace, system: System, done: Fit, train: Dataset, metrics: dict[str, Any]) -> ModelInfo:
+    twin = done.twin
     samples = sample_states(twin, train, max_samples=MAX_SAMPLES)
     count = samples.x.shape[1]
     states = system.states or tuple(f"x{index}" for index in range(count))
@@ -242,4 +275,5 @@ def _model_info(workspace: Workspace, system: System, twin: Twin, train: Dataset
         data_fingerprint=train.fingerprint(),
         versions=versions(),
         metrics=metrics,
+        parameters=_parameters(workspace, done, train),
     )

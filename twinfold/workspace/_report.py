@@ -1,6 +1,5 @@
 """Write the report of a workspace from its run folder."""
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ def report_workspace(
     **Returns:** the page to open in a browser.
     """
     info, split = fitted.info, workspace.load_split()
+    files.record_opening(workspace.run_folder, "report", split.test)
     return write_twin_report(
         workspace.run_folder / "report" if folder is None else folder,
         title=workspace.folder.resolve().name,
@@ -38,6 +38,7 @@ def report_workspace(
         info=info.versions | {"command": command, "training data": info.data_fingerprint},
         states=info.states,
         units=info.units,
+        test_openings=files.count_openings(workspace.run_folder, split.test),
     )
 
 
@@ -59,8 +60,5 @@ def _all_seeds(workspace: Workspace, fitted: Fitted, split: DataSplit) -> Fit | 
 
 def read_metrics(workspace: Workspace, fitted: Fitted) -> dict[str, Any]:
     """The metrics of the last evaluation; those in the model file if there is no readable metrics.json."""
-    try:
-        metrics = json.loads((workspace.run_folder / files.METRICS).read_text(encoding="utf-8"))
-        return {name: parts for name, parts in metrics.items() if isinstance(parts, dict)}
-    except (OSError, ValueError, AttributeError):
-        return fitted.info.metrics
+    found = files.read_metrics(workspace.run_folder)
+    return fitted.info.metrics if found is None else found

@@ -93,7 +93,9 @@ def prepare(
     batches = (batch if method.window is None else data.windows(method.window) for method in methods)
     first = _first_projected(twin, methods, project)
     problems = tuple(
-        TrainingProblem(loss, sigma, units, each, held, parts[0][1], remat, projected=stage >= first)
+        TrainingProblem(
+            loss.traced(batch.y.dtype), sigma, units, each, held, parts[0][1], remat, projected=stage >= first
+        )
         for stage, each in enumerate(batches)
     )
     return methods, problems, params

@@ -100,6 +100,8 @@ def test_the_same_command_resumes_and_further_values_only_add_fits(swept, monkey
     assert fits == [{"k": 0.8}]
     assert [row.settings["model.k"] for row in found.rows] == [0.7, 0.8, 1.5]
     assert sweep_workspace(workspace, over, progress=False).rows == found.rows
+    sweep_workspace(workspace, {"model.k": [0.8, 0.7]}, progress=False)  # the same fits, though less is swept
+    sweep_workspace(workspace, {"loss.prior": [0.0], "model.k": [0.8]}, progress=False)
     assert len(fits) == 1
 
     def interrupted(*_):

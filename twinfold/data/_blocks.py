@@ -42,6 +42,7 @@ def block_slices(samples: int, blocks: int, gap: int | None = None) -> list[slic
 def cut_blocks(run: Run, blocks: int, gap: int | None = None, states: np.ndarray | None = None) -> list[Run]:
     """The blocks of a run, named `run[0]`, `run[1]`, ..., all of its group.
 
+    A block begins with its first complete sample, so that the state can be derived from it as at the start of a run.
     A run that is too short stays whole, and a block without a measured value is left out, both with a warning.
 
     **Arguments:** `run`; `blocks` and `gap`, see `block_slices`; `states`, [T, n]: the state at each sample, if known.
@@ -54,6 +55,7 @@ def cut_blocks(run: Run, blocks: int, gap: int | None = None, states: np.ndarray
             stacklevel=2,
         )
         return [run]
+    slices = [slices[0], *(_from_complete_sample(run.y, block) for block in slices[1:])]
     empty = [index for index, block in enumerate(slices) if np.isnan(run.y[block]).all()]
     if empty:
         names = ", ".join(f"'{run.name}[{index}]'" for index in empty)
@@ -70,3 +72,10 @@ def cut_blocks(run: Run, blocks: int, gap: int | None = None, states: np.ndarray
         for index, block in enumerate(slices)
         if index not in empty
     ]
+
+
+def _from_complete_sample(y: np.ndarray, block: slice) -> slice:
+    """The block without the samples before the first at which all outputs were measured, if that leaves enough."""
+    complete = np.flatnonzero(~np.isnan(y[block]).any(axis=1))
+    start = block.start + (int(complete[0]) if complete.size else 0)
+    return slice(start, block.stop) if block.stop - start >= MIN_SAMPLES else block

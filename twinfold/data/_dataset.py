@@ -170,8 +170,9 @@ class Dataset:
         (default: a twentieth of a block), so that a held-out block does not continue where a training block ends.
 
         **Returns:** a data set of the blocks `run[0]`, `run[1]`, ..., each with an initial state of its own. The blocks
-        of a run are in its group, so that they share its `Unknown(per_group=True)`. A run that is too short stays
-        whole, and a block without a measured value is left out, both with a warning.
+        of a run are in its group, so that they share its `Unknown(per_group=True)`. A block begins with its first
+        complete sample. A run that is too short stays whole, and a block without a measured value is left out, both
+        with a warning.
 
         **Raises:** `ValueError`, also if the runs have x0, which says nothing about the later blocks.
         """

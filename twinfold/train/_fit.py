@@ -154,7 +154,7 @@ def fit(
         "jax": jax.__version__,
         "seeds": list(names),
         "method": [tree_structure_text(method) for method in methods],
-        "loss": tree_structure_text(problems[0].terms),
+        "loss": tree_structure_text(Loss() if loss is None else loss),
         "project": project,
         "twin": tree_structure_text(twin),
         "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),

@@ -5,10 +5,12 @@ L = mean rho((y^ - y) / s)  +  l2 |theta|^2  +  constraint_penalty mean |g - lev
   +  prior / runs  sum (raw / spread)^2
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 
@@ -32,11 +34,11 @@ class Loss(eqx.Module):
 
     huber: float | None = eqx.field(static=True, default=None)
     scale: Literal["std", "off"] = eqx.field(static=True, default="std")
-    l2: float = eqx.field(static=True, default=0.0)
+    l2: float | Float[Array, ""] = 0.0
     constraint_penalty: float = eqx.field(static=True, default=0.0)
     collocation: float = eqx.field(static=True, default=0.0)
-    continuity: float = eqx.field(static=True, default=30.0)
-    prior: float = eqx.field(static=True, default=0.0)
+    continuity: float | Float[Array, ""] = 30.0
+    prior: float | Float[Array, ""] = 0.0
 
     def __check_init__(self):
         if self.scale not in ("std", "off"):
@@ -46,6 +48,15 @@ class Loss(eqx.Module):
         for name in ("l2", "constraint_penalty", "collocation", "continuity", "prior"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"Loss({name}={getattr(self, name)}): a weight cannot be negative.")
+
+    def traced(self, dtype: Any) -> "Loss":
+        """The loss whose weights are arrays, so that a compiled program serves all their values.
+
+        A weight of zero stays a number: without its term the program is another one.
+        """
+        on = {name: getattr(self, name) for name in ("l2", "continuity", "prior") if getattr(self, name) > 0}
+        arrays = [jax.device_put(np.asarray(value, dtype)) for value in on.values()]
+        return eqx.tree_at(lambda loss: [getattr(loss, name) for name in on], self, arrays) if on else self
 
     def robust(self, error: Float[Array, "..."]) -> Float[Array, "..."]:
         """r with r^2 = rho(error): the error itself, or with huber d: r^2 = 2 d^2 (sqrt(1 + (error/d)^2) - 1)."""

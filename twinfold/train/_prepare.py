@@ -98,7 +98,7 @@ def prepare(
     first = _first_projected(twin, methods, project)
     problems = tuple(
         TrainingProblem(
-            loss,
+            loss.traced(batch.y.dtype),
             sigma,
             units,
             each,

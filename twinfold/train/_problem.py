@@ -147,9 +147,9 @@ class TrainingProblem(eqx.Module):
             gap = (last[batch.previous_window] - first) / estimate.shooting.size.value[None]
             weight = self.terms.continuity / jnp.maximum(jnp.sum(joined) * first.shape[-1], 1).astype(first.dtype)
             found.append(jnp.where(joined[:, None], jnp.sqrt(weight) * gap, 0))
-        if self.terms.l2 > 0:
+        if _is_on(self.terms.l2):
             found.extend(jnp.sqrt(self.terms.l2) * leaf for leaf in _network_weights(estimate.twin))
-        if self.terms.prior > 0:
+        if _is_on(self.terms.prior):
             weight = jnp.sqrt(self.terms.prior / jnp.sum(batch.is_run_start).astype(batch.y.dtype))
             for unknown in estimate.twin.unknowns():
                 if unknown.spread is not None:
@@ -175,6 +175,11 @@ class TrainingProblem(eqx.Module):
             for weight, each in weighted
             if weight > 0
         ]
+
+
+def _is_on(weight: float | Array) -> bool:
+    """Whether a term takes part; see `Loss.traced`."""
+    return not isinstance(weight, float | int) or weight > 0
 
 
 def _keep_gradient(keep: Bool[Array, " B"], values: Float[Array, "B ..."]) -> Float[Array, "B ..."]:

@@ -174,7 +174,7 @@ def plan(
                 f"{format_settings(settings)}: with these settings other measurements are held out, and errors on "
                 "different measurements cannot be compared. Do not sweep over the settings that choose them."
             )
-        path = folder / _folder_name(settings, one.config, (system.sha256, split.train.fingerprint(), *held_out))
+        path = _task_folder(folder, settings, one.config, (system.sha256, split.train.fingerprint(), *held_out))
         run = one.config.run.model_copy(update={"folder": str(path.absolute()), "track": ""})
         one = dataclasses.replace(one, config=one.config.model_copy(update={"run": run}))
         tasks.setdefault(path, SweepTask(settings, one, index == 0))
@@ -295,11 +295,16 @@ def _held_out(split: DataSplit) -> tuple[str, str]:
     return outputs(split.train), outputs(split.valid)
 
 
-def _folder_name(settings: Mapping[str, Any], config: Config, fingerprints: tuple[str, ...]) -> str:
-    """The settings in short, and a hash of all that the result depends on."""
+def _task_folder(folder: Path, settings: Mapping[str, Any], config: Config, fingerprints: tuple[str, ...]) -> Path:
+    """The folder of a task, named by its settings in short and by a hash of all that the result depends on.
+
+    The hash decides: the same fit may have been a task of a sweep over other settings.
+    """
     decisive = json.dumps([json_safe(files.decisive_settings(config)), fingerprints], sort_keys=True)
+    digest = hashlib.sha256(decisive.encode()).hexdigest()[:10]
     short = "_".join(f"{name.rpartition('.')[2]}={format_value(value)}" for name, value in settings.items())
-    return f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', short)[:60]}_{hashlib.sha256(decisive.encode()).hexdigest()[:10]}"
+    named = folder / f"{re.sub(r'[^A-Za-z0-9_.=+-]+', '-', short)[:60]}_{digest}"
+    return next(iter(sorted(folder.glob(f"*_{digest}"))), named)
 
 
 def _read_result(task: SweepTask) -> dict[str, Any] | None:

@@ -87,7 +87,10 @@ class QuickProblem:
     def _evaluate(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The errors of all outputs in units of their noise, and their derivatives in v."""
         batch = self.problem.batch
-        found = _at(self.problem, self.guess, jax.device_put(v.astype(batch.y.dtype)))
+        if not len(v):
+            found = _residuals(self.problem, self.guess), np.zeros((batch.y.size, 0))
+        else:
+            found = _at(self.problem, self.guess, jax.device_put(v.astype(batch.y.dtype)))
         r, j = (np.asarray(part, np.float64)[: batch.y.size] for part in found)
         unit = np.sqrt(int(np.asarray(batch.mask).sum())) / np.tile(self.noise, len(r) // len(self.noise))
         return r * unit, np.nan_to_num(j * unit[:, None])
@@ -97,6 +100,11 @@ class QuickProblem:
 def _at(problem: TrainingProblem, guess: object, v: Float[Array, " P"]) -> tuple[Array, Array]:
     first, unravel = ravel_pytree(guess)
     return residuals_and_jacobian(problem, unravel(first + v))
+
+
+@eqx.filter_jit
+def _residuals(problem: TrainingProblem, guess: object) -> Array:
+    return problem.residuals(problem.estimate(guess), problem.batch, problem.windows)[0]
 
 
 def _cost(r: np.ndarray, v: np.ndarray, precision: np.ndarray) -> float:

@@ -24,6 +24,7 @@ from twinfold.check._manifold import check_initial_states, check_rank
 from twinfold.check._physics import check_inputs, check_simulation, check_stability, check_state_sizes
 from twinfold.check._saturation import check_saturation
 from twinfold.check._subject import BlockedError, Subject
+from twinfold.check._timing import check_timing
 from twinfold.data import Dataset
 from twinfold.io import json_safe
 from twinfold.model import Twin
@@ -42,6 +43,7 @@ CHECKS: tuple[tuple[str, Callable[[Subject], list[Finding]]], ...] = (
     ("constant", check_constant),
     ("physics", check_simulation),
     ("inputs", check_inputs),
+    ("timing", check_timing),
     ("sizes", check_state_sizes),
     ("stability", check_stability),
     ("initial", check_initial_states),

@@ -62,7 +62,8 @@ def _check_parameters(sensitivities: Sensitivities) -> list[Finding]:
         confounded |= set(direction)
         message = (
             f"The data cannot separate {' and '.join(direction)}: {describe_direction(direction, positive)}. Fix one "
-            "of them, measure another output, or give a prior (Unknown(spread=...), Loss(prior=...))."
+            "of them, measure another output, or give a prior (Unknown(spread=...), Loss(prior=...)). "
+            "Predictions under loads like these do not depend on the choice."
         )
         found.append(Finding("identify", "warning", message, {"direction": direction, "parameters": list(direction)}))
     flat = j.reshape(-1, j.shape[-1])
@@ -114,8 +115,9 @@ def _check_residuals(sensitivities: Sensitivities) -> list[Finding]:
     for part, others in uncertain.items():
         beside = f"beside {' and '.join(others)}" if others else "within the noise"
         message = (
-            f"The data cannot identify the residual on {part} {beside}: it is as uncertain after the fit as before. "
-            "Leave it out, or measure more."
+            f"The data do not determine the constant part of the residual on {part} {beside}: how the fit divides an "
+            "effect between them means nothing. Predictions under loads like these do not depend on it: keep the "
+            "residual if it lowers the held-out error (`twinfold fit` compares), and do not read it as a law."
         )
         found.append(Finding("identify", "warning", message, {"residual": [part], "beside": others}))
     confounded = {
@@ -125,7 +127,8 @@ def _check_residuals(sensitivities: Sensitivities) -> list[Finding]:
         listed = join_names([f"{name} (standard error {ratio:.0f} times larger)" for name, ratio in confounded.items()])
         message = (
             f"The data cannot separate {listed} from the learned residual, which can imitate it. Its estimate will "
-            "mean little, and predictions under other inputs may suffer: see `guarded_fit`."
+            "mean little; predictions under loads like these are as good either way, so this alone is no reason to "
+            "remove the residual. For other loads, or to read the parameter, fix it or see `guarded_fit`."
         )
         found.append(Finding("identify", "warning", message, {"inflation": confounded}))
     clear = [part for part in parts if part not in no_effect and part not in uncertain]

@@ -19,6 +19,7 @@ BLOCK = 80  # samples with weights of their own, so that they follow a changing 
 INPUT_LAGS = (0, 1, 2)
 ROWS_PER_WEIGHT = 6  # fewer than these, and the weights would follow the noise
 MAX_IRREGULARITY = 0.01  # of the step
+CLEARLY = 0.8  # of an estimate, for another one to replace it
 ON_GRID = 0.02  # of the step of a grid
 
 
@@ -57,14 +58,16 @@ def estimate_noise(ts: np.ndarray, y: np.ndarray, w: np.ndarray | None = None) -
     known = np.isfinite(y)
     if known.sum() < MIN_SAMPLES:
         return float("nan")
-    found = [robust_deviation(divided_differences(ts[known], y[known], order)) for order in ORDERS]
+    noise = min(robust_deviation(divided_differences(ts[known], y[known], order)) for order in ORDERS)
     steps = np.diff(ts)
     if np.ptp(np.quantile(steps, [0.05, 0.95])) <= MAX_IRREGULARITY * np.median(steps):
-        found += [_unpredicted(y, w, reach, length) for reach in NEIGHBOURS for length in (BLOCK, len(y))]
+        fitted = min(_unpredicted(y, w, reach, length) for reach in NEIGHBOURS for length in (BLOCK, len(y)))
+        # The smallest of many estimates is too small by chance, so a slightly smaller one says nothing.
+        noise = fitted if fitted < CLEARLY * noise else noise
     # Rounding is noise too, though a signal at rest does not show it.
     values = np.unique(y[known])
     rounding = quantum_of(values) / np.sqrt(12) if len(values) > MIN_SAMPLES else 0.0
-    return max(min(found), rounding)
+    return max(noise, rounding)
 
 
 def _unpredicted(y: np.ndarray, w: np.ndarray | None, reach: int, length: int) -> float:

@@ -12,11 +12,14 @@ from jaxtyping import Array
 
 from twinfold._core import RESULTS, tree_take
 from twinfold.check._finding import Finding, join_names
+from twinfold.check._quick_fit import explained_after_fit
 from twinfold.check._subject import BlockedError, Subject, with_last_layers
 from twinfold.model import BlackBox, Network, Twin
 from twinfold.model._learned.base import learned_parts
 from twinfold.numerics._stability import stability_problem
 
+MIN_EXPLAINED = 0.01  # of the variance of an output, below which the physics says nothing about it
+MIN_FITTED = 0.5  # of the same, after a quick fit
 MAX_SIZE_RATIO = 1e4  # of the states, above which a projection needs a metric
 
 
@@ -49,7 +52,33 @@ def check_simulation(subject: Subject) -> list[Finding]:
         f"The physics (learned parts at zero) completes all {len(length)} runs. Variance explained by the physics "
         f"alone: {join_names(shares, 12)}."
     )
-    return [*found, Finding("physics", "ok", message, {"explained": explained})]
+    found.append(Finding("physics", "ok", message, {"explained": explained}))
+    if not isinstance(subject.given.field, BlackBox):
+        found += _check_unexplained(subject, explained)
+    return found
+
+
+def _check_unexplained(subject: Subject, explained: dict[str, float]) -> list[Finding]:
+    """Outputs of which the physics explains nothing at its first guess, and whether a quick fit does."""
+    wrong = [name for name, share in explained.items() if share < MIN_EXPLAINED]
+    if not wrong:
+        return []
+    fitted = dict(zip(explained, explained_after_fit(subject).tolist(), strict=True))
+    shares = join_names([f"{name} {fitted[name]:.0%}" for name in wrong])
+    detail = {"outputs": wrong, "fitted": fitted}
+    if min(fitted[name] for name in wrong) >= MIN_FITTED:
+        message = (
+            f"At the first guess the physics explains nothing of {join_names(wrong)}; quickly fitted, with its learned "
+            f"parts, it explains {shares}. The fit can start from here; a better guess of the parameters or of the "
+            "initial state makes it safer."
+        )
+        return [Finding("physics", "note", message, detail)]
+    message = (
+        f"The physics predicts {join_names(wrong)} no better than its mean, and quickly fitted it explains {shares}. "
+        "Look for a wrong sign, unit, column, initial state or first guess: a network should not have to learn what "
+        "the physics gets wrong."
+    )
+    return [Finding("physics", "warning", message, detail)]
 
 
 def _source_of(error: BaseException | None) -> str:

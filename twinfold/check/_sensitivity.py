@@ -12,10 +12,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from twinfold.check._subject import Subject, spaced_indices
+from twinfold.data import Batch
 from twinfold.data._rows import known_batch
-from twinfold.model import MLP, Network, Unknown
+from twinfold.model import MLP, Network, Twin, Unknown
 from twinfold.train import Loss, TrainingProblem
 from twinfold.train._estimate import Estimate
 
@@ -59,14 +61,30 @@ def compute_sensitivities(subject: Subject, runs: list[str]) -> Sensitivities:
     longest = max(len(run.ts) for run in data.runs)
     windows = part.states_are_outputs and complete
     batch = data.windows(min(WINDOW, longest)) if windows else known_batch(twin, data)
-    scale = jax.device_put(subject.spread.astype(batch.y.dtype))
-    columns = _describe_columns(part)
-    params, frozen = _partition(Estimate(twin, None))
-    rate = jax.device_put(np.ones(part.state_count, batch.y.dtype))
-    problem = TrainingProblem(Loss(), scale, rate, batch, None, frozen)
-    jacobian = np.asarray(eqx.filter_jit(problem.residuals_and_jacobian)(params)[1])[: batch.y.size]
+    problem, params = estimation_problem(subject, twin, batch)
+    columns = describe_columns(part)
+    jacobian = np.asarray(residuals_and_jacobian(problem, params)[1])[: batch.y.size]
     jacobian = jacobian.reshape(-1, batch.y.shape[-1], len(columns)) * np.sqrt(int(np.asarray(batch.mask).sum()))
-    return Sensitivities(jacobian, columns, np.maximum(np.nan_to_num(subject.noise / subject.spread), MIN_NOISE))
+    return Sensitivities(jacobian, columns, relative_noise(subject))
+
+
+def relative_noise(subject: Subject) -> np.ndarray:
+    """Return the noise of each output in units of its spread."""
+    return np.maximum(np.nan_to_num(subject.noise / subject.spread), MIN_NOISE)
+
+
+def estimation_problem(subject: Subject, twin: Twin, batch: Batch) -> tuple[TrainingProblem, Estimate]:
+    """Return the least-squares problem of all that is to be estimated in `twin`, and its values."""
+    scale = jax.device_put(subject.spread.astype(batch.y.dtype))
+    params, frozen = _partition(Estimate(twin, None))
+    rate = jax.device_put(np.ones(subject.state_count, batch.y.dtype))
+    return TrainingProblem(Loss(), scale, rate, batch, None, frozen), params
+
+
+@eqx.filter_jit
+def residuals_and_jacobian(problem: TrainingProblem, params: Any) -> tuple[Array, Array]:
+    """Return r and dr/dv, see `TrainingProblem`."""
+    return problem.residuals_and_jacobian(params)[:2]
 
 
 def _select_runs(subject: Subject, runs: list[str]) -> Subject:
@@ -97,7 +115,7 @@ def _estimated_leaves(tree: Any) -> list:
     return leaves
 
 
-def _describe_columns(subject: Subject) -> tuple[Column, ...]:
+def describe_columns(subject: Subject) -> tuple[Column, ...]:
     """A column for each number in `_estimated_leaves`."""
     columns: list[Column] = []
     nodes, _ = jax.tree_util.tree_flatten_with_path(

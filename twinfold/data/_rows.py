@@ -31,6 +31,18 @@ def simulate_row(twin: Twin, row: Batch, p: Any = None) -> Simulation:
     return simulate_unchecked(twin, initial_state(twin, row, p), row.ts, row.w, p)
 
 
+def simulated_states(twin: Twin, batch: Batch) -> Float[Array, "R T n"]:
+    """The states that a twin passes through in each row of a batch; NaN in one that fails."""
+
+    def run(row: Batch) -> Array:
+        p = twin.parameters(row.run)
+        trajectory = simulate_row(twin, row, p).trajectory
+        xs = jax.vmap(lambda t, x, w: twin.state(t, x, w, p))(row.ts, trajectory.xs, row.w)
+        return jnp.where(trajectory.failed, jnp.nan, xs)  # states of a diverging run are far from any data
+
+    return jax.vmap(run)(batch)
+
+
 def batch_with_run_indices(twin: Twin, data: Dataset, argument: str = "data") -> Batch:
     """All runs, each with the index of its own parameters in a fitted twin; a `ValueError` for a run without any."""
     batch = data.batch()

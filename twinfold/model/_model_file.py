@@ -105,7 +105,7 @@ def _shapes(twin: Twin, header: ModelHeader, stored: Collection[str]) -> Twin:
     states, inputs = len(header.about.states), len(header.about.inputs)
 
     def draw() -> Twin:
-        x = jnp.ones(states) if twin.observe is None else None
+        x = jnp.ones(states)
         w = jnp.ones(inputs) if inputs else None
         statistics = Statistics(x, x, x, w, w, jnp.ones(()), jnp.ones(()))
         complete = twin if header.runs is None else twin.for_runs(header.runs, header.groups)

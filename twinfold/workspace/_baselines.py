@@ -11,26 +11,14 @@ from twinfold.check import Finding
 from twinfold.data import Dataset
 from twinfold.data._dataset import split_rows
 from twinfold.metrics import Predictions, measure, predict, rmse
-from twinfold.model import AbstractLearned, Twin
-from twinfold.model._learned.base import learned_parts, trainable
+from twinfold.model import Twin
+from twinfold.model._learned.base import learned_parts, without_learned_parts
 from twinfold.workspace._data import DataSplit
 
 METRICS = ("rmse", "mae", "valid_time", "relative_violation_max", "failed")
 BASELINE = "baseline"  # the kind of a finding
 TIE = 0.01  # relative: errors that differ by less are equal
 TWIN, FITTED_PHYSICS, PURE_PHYSICS, CONSTANT = "twin", "fitted physics", "pure physics", "constant"
-
-
-def without_learned_parts(twin: Twin) -> Twin:
-    """The twin with the weights of every learned part set to zero, so that it adds nothing."""
-
-    def zeroed(node: Any) -> Any:
-        if not isinstance(node, AbstractLearned):
-            return node
-        weights, rest = eqx.partition(node, trainable(node))
-        return eqx.combine(_zeros_like(weights), rest)
-
-    return jax.tree.map(zeroed, twin, is_leaf=lambda node: isinstance(node, AbstractLearned))
 
 
 def _zeros_like(tree: Any) -> Any:

@@ -68,8 +68,8 @@ class MLP(AbstractLearned):
 
     **Arguments:** `states` and `adds_to`, indices into the state (all of it when left out); `inputs`, indices
     into w (none when left out); `time=True` to see t; `width`, `depth`, `activation`; `zero_last=True` to start
-    as the pure physics; `scaling`: `"off"`, `"data"` (mean and spread of the training data, padding left out),
-    or a `Scaling`; `outside`, what it does where its features leave the region that the training data covered:
+    as the pure physics; `scaling`, the units of features and outputs: `"data"` (mean and spread of the
+    training data; of hidden states, those of the physics alone along the training inputs), `"off"`, or a `Scaling`; `outside`, what it does where its features leave the region that the training data covered:
     `"fade"` to zero over a `margin` (a fraction of the range of each feature), `"hold"` the value that it has there,
     `"auto"`, which fades in time and holds states and inputs, or `"free"`, whatever the network says. `fit` sets the
     region when it has trained the weights.
@@ -92,7 +92,7 @@ class MLP(AbstractLearned):
     depth: int = eqx.field(static=True, default=2, kw_only=True)
     activation: Callable = eqx.field(static=True, default=jnp.tanh, kw_only=True)
     zero_last: bool = eqx.field(static=True, default=False, kw_only=True)
-    scaling: Literal["off", "data"] | Frozen = eqx.field(default="off", converter=_as_scaling, kw_only=True)
+    scaling: Literal["off", "data"] | Frozen = eqx.field(default="data", converter=_as_scaling, kw_only=True)
     outside: Literal["auto", "fade", "hold", "free"] = eqx.field(
         static=True, default="auto", converter=_as_outside, kw_only=True
     )
@@ -146,13 +146,8 @@ class MLP(AbstractLearned):
         if self.scaling == "off":
             return None
         statistics = context.statistics
-        if statistics is None:
-            raise ValueError('MLP(scaling="data"): no training data were given to compute the scaling from.')
-        if statistics.x_mean is None or statistics.x_std is None or statistics.rate_std is None:
-            raise ValueError(
-                'MLP(scaling="data"): the states are not what is observed, so their size is not known. '
-                'Give it as scaling=Scaling(center, spread, output), or scaling="off".'
-            )
+        if statistics is None or statistics.x_mean is None or statistics.x_std is None or statistics.rate_std is None:
+            return None  # without data, or where the physics cannot be simulated along them, units are one
         states, adds_to = self._indices(context)
         center, spread = [select(statistics.x_mean, states)], [select(statistics.x_std, states)]
         if self.inputs:

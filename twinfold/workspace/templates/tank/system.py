@@ -24,7 +24,7 @@ def physics(t, x, w, p):
 def twin() -> tw.Twin:
     """The twin, before it is fitted."""
     # The unknown physics: the outlet of the second tank, a rate that depends on its level.
-    outlet = tw.MLP(states=[1], adds_to=[1], width=12, depth=1, zero_last=True, scaling="data")
+    outlet = tw.MLP(states=[1], adds_to=[1], width=12, depth=1, zero_last=True)
     return tw.Twin(
         field=tw.GreyBox(physics, residual=outlet),
         params={"valve": tw.Unknown(1e-3, positive=True)},

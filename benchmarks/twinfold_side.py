@@ -20,12 +20,12 @@ from twinfold.train._seeds import begin_stage, run_epochs
 
 def plain(work: Work) -> Task:
     """A NODE: nothing is projected."""
-    return _training(node(MLP(width=WIDTH, depth=2)), work)
+    return _training(node(MLP(width=WIDTH, depth=2, scaling="off", outside="free")), work)
 
 
 def robust(work: Work) -> Task:
     """The same network, each step projected to the orbit's angular momentum: a PNODE."""
-    return _training(pnode(MLP(width=WIDTH, depth=2), two_body().constraint), work)
+    return _training(pnode(MLP(width=WIDTH, depth=2, scaling="off", outside="free"), two_body().constraint), work)
 
 
 def _training(twin: Twin, work: Work) -> Task:
@@ -53,7 +53,7 @@ def many_seeds(work: Work) -> Task:
 
 
 def _epoch(work: Work, seeds: int) -> Task:
-    twin = node(MLP(width=WIDTH, depth=2))
+    twin = node(MLP(width=WIDTH, depth=2, scaling="off", outside="free"))
     ys = jnp.concatenate([jnp.asarray(work.x0)[:, None], jnp.asarray(work.target)], axis=1)
     data = Dataset.from_arrays(DT * jnp.arange(STEPS + 1), ys)
     method = Adam(learning_rate=RATE, plateau=None)

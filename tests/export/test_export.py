@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -19,6 +20,7 @@ from twinfold_studies.systems.registry import SYSTEMS, system
 import twinfold as tw
 import twinfold.export._c.export
 import twinfold.export._fmu.export
+from twinfold._core import Frozen
 from twinfold._core._results import RESULTS
 from twinfold.export import (
     ExportSpec,
@@ -281,3 +283,25 @@ def test_a_wrong_weight_is_detected(tmp_path):
     files[0].write_text(text.replace(weight, repr(float(weight) * (1 + 1e-7))))
     _, drift = compare_library(build(find_compiler() or "", files[:1], tmp_path / "p.so"), reference)
     assert drift > 1e-12
+
+
+@needs_compiler
+@pytest.mark.parametrize("outside", ["fade", "hold"])
+def test_the_region_of_a_learned_part_is_exported(outside, tmp_path):
+    """States are sampled inside and far outside of the region, where a network without it would differ."""
+
+    def twin_with(region):
+        part = tw.MLP(states=[0], inputs=[0], time=True, width=6, depth=1, outside=outside)
+        twin = tw.Twin(tw.GreyBox(lambda x, w: w - x, part)).initialise(jr.key(0), states=1, inputs=1)
+        return eqx.tree_at(
+            lambda twin: twin.cell.field.residual.region, twin, Frozen(region), is_leaf=lambda node: node is None
+        )
+
+    three = jnp.ones(3)
+    twin = twin_with(tw.model.Region(-three, three, 0.5 * three))
+    spec = ExportSpec("part", ["x"], ["u"], ["x"], 0.1, [0.5], x_low=[-4], x_high=[4], w_low=[-1], w_high=[2])
+    reports = export_twin(twin, spec, tmp_path, to=["c", "stablehlo"], samples=50, horizon=30)
+    assert all(report.checked for report in reports), [report.messages for report in reports]
+    other = twin_with(tw.model.Region(-9 * three, 9 * three, 0.5 * three))
+    x, w = jnp.array([3.0]), jnp.zeros(1)
+    assert np.abs(twin.field(0.0, x, None, w, {}) - other.field(0.0, x, None, w, {})).max() > 1e-3

@@ -132,7 +132,6 @@ BAD_INPUT = {
     "adds twice": (lambda: grey_box(adds_to=[1, 1]), "appears twice"),
     "adds to nothing": (lambda: grey_box(adds_to=[]), "must add to at least one"),
     "sees nothing": (lambda: grey_box(states=[]), "must see a state, an input or time"),
-    "no data to scale with": (lambda: grey_box(scaling="data"), "no training data"),
     "scaling shape": (
         lambda: grey_box(scaling=Scaling(jnp.zeros(3), jnp.ones(3), jnp.ones(2))),
         r"MLP\(scaling=",

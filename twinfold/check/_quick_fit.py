@@ -21,7 +21,7 @@ from twinfold.check._sensitivity import (
 )
 from twinfold.check._subject import Subject
 from twinfold.data import Batch, Dataset, Run
-from twinfold.data._rows import batch_with_run_indices
+from twinfold.data._rows import known_batch
 from twinfold.model import Twin
 from twinfold.train import TrainingProblem
 
@@ -125,6 +125,6 @@ def shorten(data: Dataset) -> Dataset:
 
 def explained_after_fit(subject: Subject) -> np.ndarray:
     """Return the share of the variance of each output that the quickly fitted twin explains along its runs."""
-    batch = batch_with_run_indices(subject.with_runs, shorten(subject.data))
+    batch = known_batch(subject.with_runs, shorten(subject.data))
     errors = QuickProblem.of(subject, subject.physics, batch).fit(None, STEPS).errors
     return np.nan_to_num(np.maximum(1 - np.nanmean(errors**2, axis=(0, 1)), 0.0))

@@ -15,7 +15,7 @@ from twinfold.check._sensitivity import WINDOW
 from twinfold.check._subject import Subject, spaced_indices
 from twinfold.check._treatment import Treatment, alternatives, can_be_treated, treated_twin
 from twinfold.data import Batch, Dataset, Run
-from twinfold.data._rows import batch_with_run_indices
+from twinfold.data._rows import known_batch
 
 DELAYS = (1, 2, 3)  # samples
 MAX_INPUTS = 6
@@ -120,7 +120,7 @@ def _batch(subject: Subject, data: Dataset, treatment: Treatment | None) -> Batc
         data = Dataset(tuple(treated), data.output_names, columns)
     complete = all(np.isfinite(run.y).all() for run in data.runs)
     if not (subject.states_are_outputs and complete):
-        return batch_with_run_indices(subject.with_runs, data)
+        return known_batch(subject.with_runs, data)
     batch = data.windows(min(WINDOW, max(len(run.ts) for run in data.runs)))
     return tree_take(batch, spaced_indices(batch.size, MAX_SAMPLES // WINDOW))
 

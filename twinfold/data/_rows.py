@@ -5,6 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
@@ -30,6 +31,18 @@ def simulate_row(twin: Twin, row: Batch, p: Any = None) -> Simulation:
     """A whole run, one row of a batch, simulated from its initial state with the parameters of its run, or with p."""
     p = twin.parameters(row.run) if p is None else p
     return simulate_unchecked(twin, initial_state(twin, row, p), row.ts, row.w, p)
+
+
+def simulated_states(twin: Twin, batch: Batch) -> Float[Array, "R T n"]:
+    """The states that a twin passes through in each row of a batch; NaN in one that fails."""
+
+    def run(row: Batch) -> Array:
+        p = twin.parameters(row.run)
+        trajectory = simulate_row(twin, row, p).trajectory
+        xs = jax.vmap(lambda t, x, w: twin.state(t, x, w, p))(row.ts, trajectory.xs, row.w)
+        return jnp.where(trajectory.failed, jnp.nan, xs)  # states of a diverging run are far from any data
+
+    return jax.vmap(run)(batch)
 
 
 class Rows(eqx.Module):

@@ -19,6 +19,7 @@ from ._learned.mlp import MLP as MLP
 from ._learned.mlp import Scaling as Scaling
 from ._learned.network import Network as Network
 from ._learned.network import matched_width as matched_width
+from ._learned.region import Region as Region
 from ._learned.trajectory import TrajectoryNetwork as TrajectoryNetwork
 from ._mechanics.friction import Friction as Friction
 from ._mechanics.multibody import Multibody as Multibody

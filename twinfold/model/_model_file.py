@@ -3,6 +3,7 @@
 What the twin computes is not in the file: the user's own system.py builds the twin that `load_model` fills.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from twinfold._core import tree_structure_text
+from twinfold._core import Frozen, tree_structure_text
 from twinfold._version import __version__
 from twinfold.io import ModelInfo
 from twinfold.io._model_info import FORMAT, MAGIC, ArrayEntry, ModelHeader, read_model, write_model
 from twinfold.model._learned.base import Statistics
+from twinfold.model._learned.mlp import MLP
+from twinfold.model._learned.region import Region
 from twinfold.model._twin import Twin
 
 MAX_DIFFERENCES = 8  # in a message
@@ -70,7 +73,7 @@ def load_model(path: str | Path, twin: Twin) -> Twin:
     ```
     """
     header, stored = read_model(Path(path))
-    like = _shapes(twin, header)
+    like = _shapes(twin, header, stored)
     _check_arrays(path, _arrays(like), stored)
     structure = _structure(like)
     if header.twinfold == __version__ and structure != header.structure:
@@ -97,12 +100,12 @@ def _structure(twin: Twin) -> str:
     return tree_structure_text(eqx.filter(twin, _is_array, inverse=True))
 
 
-def _shapes(twin: Twin, header: ModelHeader) -> Twin:
+def _shapes(twin: Twin, header: ModelHeader, stored: Collection[str]) -> Twin:
     """The twin with the shape and dtype of each array in its place; no weights are drawn."""
     states, inputs = len(header.about.states), len(header.about.inputs)
 
     def draw() -> Twin:
-        x = jnp.ones(states) if twin.observe is None else None
+        x = jnp.ones(states)
         w = jnp.ones(inputs) if inputs else None
         statistics = Statistics(x, x, x, w, w, jnp.ones(()), jnp.ones(()))
         complete = twin
@@ -110,9 +113,33 @@ def _shapes(twin: Twin, header: ModelHeader) -> Twin:
             complete = twin.for_runs(header.runs, header.groups)
             if twin.warmup is not None:
                 complete = complete.with_starts(jnp.zeros((len(header.runs), states)), jnp.ones(states))
-        return complete.initialise(jax.random.key(0), states=states, inputs=inputs, statistics=statistics)
+        drawn = complete.initialise(jax.random.key(0), states=states, inputs=inputs, statistics=statistics)
+        return _with_stored_parts(drawn, stored)
 
     return eqx.filter_eval_shape(draw)
+
+
+def _with_stored_parts(twin: Twin, stored: Collection[str]) -> Twin:
+    """The twin with units and regions in those of its residual networks that have them in the file.
+
+    A region is known only after a fit, units only where there were data, and files of earlier versions have no regions.
+    """
+
+    def part(path: Any, node: Any) -> Any:
+        if not isinstance(node, MLP) or node.network is None:
+            return node
+        where = jax.tree_util.keystr(path)
+        region, units = None, node.units
+        if node.outside != "free" and any(name.startswith(f"{where}.region.") for name in stored):
+            ends = (jnp.zeros(node.network.in_size) for _ in range(3))
+            region = Frozen(Region(*ends))
+        if node.scaling == "data" and not any(name.startswith(f"{where}.units.") for name in stored):
+            units = None
+        return eqx.tree_at(
+            lambda mlp: (mlp.region, mlp.units), node, (region, units), is_leaf=lambda node: node is None
+        )
+
+    return jax.tree_util.tree_map_with_path(part, twin, is_leaf=lambda node: isinstance(node, MLP))
 
 
 def _check_arrays(path: str | Path, twin: dict[str, Any], file: dict[str, np.ndarray]) -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from twinfold._core import tree_take
 from twinfold.data import Batch, Dataset
 from twinfold.data._dataset import join, split_rows
-from twinfold.data._rows import rows_of, simulate_row
+from twinfold.data._rows import rows_of, simulated_states
 from twinfold.model import MLP, AbstractLearned, Network, Twin, count_parameters
 
 MAX_SAMPLES = 2000
@@ -36,7 +36,8 @@ class Samples:
 class LearnedPart:
     """A learned part: its `index` among all of them, the names of its inputs and outputs, its size.
 
-    `samples` [N, in] are the values of its inputs along the data; empty if they cannot be observed.
+    `samples` [N, in] are the values of its inputs along the data; empty if they cannot be observed. `region` [2, in]
+    are the ends beyond which it fades or holds its value.
     """
 
     title: str
@@ -47,6 +48,7 @@ class LearnedPart:
     weights: int
     layers: str
     samples: np.ndarray
+    region: np.ndarray | None = None
 
 
 def sample_states(twin: Twin, data: Dataset, max_samples: int = MAX_SAMPLES) -> Samples:
@@ -58,7 +60,7 @@ def sample_splits(twin: Twin, splits: Mapping[str, Dataset], max_samples: int = 
     """`sample_states` of each split, simulated together: each shape is a program to compile."""
     rows = rows_of(twin, join(splits.values()))
     twin, batch = rows.adapt(twin), rows.batch
-    simulated = functools.cache(lambda: np.asarray(_simulated_states(twin, batch)))
+    simulated = functools.cache(lambda: np.asarray(eqx.filter_jit(simulated_states)(twin, batch)))
     return {
         split: _samples(twin, tree_take(batch, rows), lambda rows=rows: simulated()[rows], max_samples)
         for split, rows in split_rows(splits).items()
@@ -84,17 +86,6 @@ def spread_indices(count: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
 
 
-@eqx.filter_jit
-def _simulated_states(twin: Twin, batch: Batch) -> Float[Array, "R T n"]:
-    def run(row: Batch) -> Array:
-        p = twin.parameters(row.run)
-        trajectory = simulate_row(twin, row, p).trajectory
-        xs = jax.vmap(lambda t, x, w: twin.state(t, x, w, p))(row.ts, trajectory.xs, row.w)
-        return jnp.where(trajectory.failed, jnp.nan, xs)  # states of a diverging run are far from any data
-
-    return jax.vmap(run)(batch)
-
-
 def describe_parts(twin: Twin, samples: Samples, states: Sequence[str], inputs: Sequence[str]) -> list[LearnedPart]:
     """Every learned part of a twin, with the values of its inputs at these samples; the names of states and inputs."""
     leaves = jax.tree_util.tree_flatten_with_path(twin, is_leaf=_is_learned)[0]
@@ -104,9 +95,11 @@ def describe_parts(twin: Twin, samples: Samples, states: Sequence[str], inputs: 
         recorded = _recorded_inputs(twin, samples)
     parts = []
     for index, (title, node) in enumerate(nodes):
-        network, sees, gives, values = None, (), (), np.zeros((0, 0))
+        network, sees, gives, values, region = None, (), (), np.zeros((0, 0)), None
         if isinstance(node, MLP) and node.network is not None:
             network = node.network
+            if node.region is not None:
+                region = np.stack([np.asarray(node.region.value.low), np.asarray(node.region.value.high)])
             sees, values = _mlp_inputs(node, samples, states, inputs)
             gives = tuple(f"d{states[i]}/dt" for i in (range(len(states)) if node.adds_to is None else node.adds_to))
         elif isinstance(node, Network):
@@ -116,7 +109,7 @@ def describe_parts(twin: Twin, samples: Samples, states: Sequence[str], inputs: 
             values = recorded.get(index, values)
         layers = "" if network is None else _layers(network)
         kind = type(node).__name__
-        parts.append(LearnedPart(title, kind, index, sees, gives, count_parameters(node), layers, values))
+        parts.append(LearnedPart(title, kind, index, sees, gives, count_parameters(node), layers, values, region))
     return parts
 
 

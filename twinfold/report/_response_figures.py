@@ -1,4 +1,6 @@
-"""Interactive figures of learned parts: in colour where training data support them, grey where they extrapolate."""
+"""Interactive figures of learned parts: in colour where training data support them, grey where they extrapolate.
+
+Dashed lines are the ends of the region beyond which a part fades or holds its value."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -60,6 +62,13 @@ def _curve_figure(part: LearnedPart, curve: Curve, output: int, units: Mapping[s
         | {"line": {"width": 0}, "layer": "below", "name": "extrapolation"}
         for a, b in unsupported_intervals(curve.x, supported)
     ]
+    if part.region is not None:
+        shapes += [
+            {"type": "line", "x0": end, "x1": end, "y0": 0, "y1": 1, "yref": "paper", "name": "region"}
+            | {"line": {"color": GREY, "width": 1, "dash": "dash"}}
+            for end in part.region[:, curve.input].tolist()
+            if curve.x[0] < end < curve.x[-1]
+        ]
     return figure(
         traces,
         356,

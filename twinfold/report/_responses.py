@@ -78,11 +78,7 @@ def part_function(part: AbstractLearned) -> Callable[[Array], Array]:
     """The map u -> outputs of a part; an `MLP` also selects states and inputs, which is skipped here."""
     if not isinstance(part, MLP):
         return part  # pyright: ignore[reportReturnType]  # a Network, which is a function of u already
-    assert part.network is not None
-    if part.units is None:
-        return part.network
-    network, units = part.network, part.units.value
-    return lambda u: units.output * network((u - units.center) / units.spread)
+    return part.response
 
 
 def is_supported(points: np.ndarray, samples: np.ndarray) -> np.ndarray:

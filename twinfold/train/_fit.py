@@ -16,7 +16,7 @@ from jaxtyping import Array, Key, PyTree
 from twinfold._core import tree_structure_text, tree_take
 from twinfold._version import __version__
 from twinfold.data import Dataset
-from twinfold.model import Twin, count_parameters
+from twinfold.model import Region, Twin, count_parameters
 from twinfold.train import _checkpoint as checkpoints
 from twinfold.train._display import progress_bar
 from twinfold.train._estimate import Estimate
@@ -24,6 +24,7 @@ from twinfold.train._loss import Loss
 from twinfold.train._method import AbstractMethod
 from twinfold.train._prepare import Project, Trainable, prepare
 from twinfold.train._problem import TrainingProblem
+from twinfold.train._region import region_scores, trained_regions, with_regions
 from twinfold.train._seeds import CHUNK, Seed, begin_stage, run_epochs, scores
 
 SAVE_EVERY = 5.0  # seconds between two checkpoints
@@ -58,6 +59,7 @@ class Fit:
     parameters: int
     params: PyTree  # of all seeds, stacked along a leading axis
     frozen: Estimate  # all that is not trained
+    regions: tuple[Region, ...] = ()  # of the learned parts that have one, stacked along a leading axis
 
     @property
     def best(self) -> int:
@@ -72,14 +74,14 @@ class Fit:
 
     def twin_of(self, index: int) -> Twin:
         """The fitted twin of the seed at `index`."""
-        return self._estimate(tree_take(self.params, index)).twin
+        return self._twin(*tree_take((self.params, self.regions), index))
 
     def map(self, fn: Callable[[Twin], Any]) -> Any:
         """`fn` of each seed's twin, side by side; results have a leading axis of seeds."""
-        return jax.vmap(lambda params: fn(self._estimate(params).twin))(self.params)
+        return jax.vmap(lambda params, regions: fn(self._twin(params, regions)))(self.params, self.regions)
 
-    def _estimate(self, params: PyTree) -> Estimate:
-        return eqx.combine(params, self.frozen)
+    def _twin(self, params: PyTree, regions: tuple[Region, ...]) -> Twin:
+        return with_regions(eqx.combine(params, self.frozen).twin, regions)
 
 
 def fit(
@@ -164,16 +166,22 @@ def fit(
     run.resume()
     with progress_bar(sum(method.epochs for method in methods), label, progress) as report:
         run.run(report)
+    best, best_score = run.progress.state.best, run.progress.state.best_score
+    # A region belongs to the weights that were trained in it: a network that is kept keeps its own.
+    regions = trained_regions(problems[0], best, data) if trainable == "all" else ()
+    if regions and valid is not None:  # on the training data, the twin is the same
+        best_score = region_scores(run.problem, best, regions)
     return Fit(
         seeds=names,
-        scores=np.asarray(run.progress.state.best_score),
+        scores=np.asarray(best_score),
         failures={name: FAILED for name, bad in zip(names, np.asarray(run.progress.state.failed), strict=True) if bad},
         history=run.history,
         seconds=run.progress.seconds,
         interrupted=run.interrupted,
         parameters=count_parameters(tree_take(params, 0)),
-        params=run.progress.state.best,
+        params=best,
         frozen=problems[0].frozen,
+        regions=regions,
     )
 
 
@@ -222,6 +230,11 @@ class _Run:
         self.records: list[dict[str, np.ndarray]] = []
 
     @property
+    def problem(self) -> TrainingProblem:
+        """The problem of the current stage."""
+        return self._problem(self.progress.stage)
+
+    @property
     def history(self) -> dict[str, np.ndarray]:
         """The records of all epochs, concatenated."""
         records = self.records[: self.progress.records]
@@ -249,7 +262,7 @@ class _Run:
                     epochs = 1
                     continue
                 began = time.perf_counter()
-                problem, count = self._problem(stage), jnp.array(epochs)
+                problem, count = self.problem, jnp.array(epochs)
                 state, record, taken = jax.block_until_ready(run_epochs(problem, method, state, self.keys, count))
                 took = time.perf_counter() - began
                 rows = {name: np.asarray(getattr(record, name))[: int(taken)] for name in HISTORY[1:]}

@@ -24,6 +24,7 @@ from twinfold.train._levenberg import LevenbergMarquardt
 from twinfold.train._loss import Loss
 from twinfold.train._method import AbstractMethod
 from twinfold.train._problem import TrainingProblem
+from twinfold.train._units import statistics_for
 from twinfold.typing import State
 
 Trainable = Literal["all", "per_run", "parameters"]
@@ -75,12 +76,13 @@ def prepare(
     if not estimated:
         _check_window_starts(twin, batch)
     _check_stages(methods, measured, estimated)
-    statistics = data.statistics(observed_states=twin.observe is None)
+    draws = trainable == "all" or not _drawn(twin)
+    statistics = statistics_for(twin, data, states) if draws else None
     inputs = 0 if batch.w is None else batch.w.shape[-1]
 
     def draw(key: Array) -> Estimate:
         drawn = twin
-        if trainable == "all" or not _drawn(twin):
+        if draws:
             drawn = twin.initialise(key, states=states, inputs=inputs, dtype=batch.y.dtype, statistics=statistics)
         return Estimate(drawn, shooting_states(drawn, batch) if estimated else None)
 
@@ -92,7 +94,7 @@ def prepare(
     params = jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *(part[0] for part in parts))
     sigma = output_scale(batch, loss)
     # Rates of hidden states are not known: they count as they are.
-    rate = statistics.rate_std if loss.scale == "std" else None
+    rate = data.statistics(observed_states=twin.observe is None).rate_std if loss.scale == "std" else None
     units = jax.device_put(np.ones(states, batch.y.dtype)) if rate is None else rate
     batches = (batch if method.window is None else data.windows(method.window) for method in methods)
     first = _first_projected(twin, methods, project)

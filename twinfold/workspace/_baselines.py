@@ -12,8 +12,8 @@ from twinfold.check import Finding
 from twinfold.data import Dataset
 from twinfold.data._dataset import join, split_rows
 from twinfold.metrics import Predictions, fit_percent, measure, predict, rmse
-from twinfold.model import AbstractLearned, Twin
-from twinfold.model._learned.base import learned_parts, trainable
+from twinfold.model import Twin
+from twinfold.model._learned.base import learned_parts, without_learned_parts
 from twinfold.workspace._data import DataSplit
 
 METRICS = ("fit_percent", "nrmse", "rmse", "mae", "valid_time", "relative_violation_max", "failed")
@@ -31,18 +31,6 @@ ADVICE = {
     "and initial states are right; a run that is too long to be predicted from its start needs its initial state "
     "estimated.",
 }
-
-
-def without_learned_parts(twin: Twin) -> Twin:
-    """The twin with the weights of every learned part set to zero, so that it adds nothing."""
-
-    def zeroed(node: Any) -> Any:
-        if not isinstance(node, AbstractLearned):
-            return node
-        weights, rest = eqx.partition(node, trainable(node))
-        return eqx.combine(_zeros_like(weights), rest)
-
-    return jax.tree.map(zeroed, twin, is_leaf=lambda node: isinstance(node, AbstractLearned))
 
 
 def _zeros_like(tree: Any) -> Any:

@@ -13,7 +13,7 @@ from twinfold.check import Finding
 from twinfold.data import Dataset
 from twinfold.io import ModelInfo, json_safe, read_info, versions
 from twinfold.model import Twin, load_model, save_model
-from twinfold.model._learned.base import learned_parts
+from twinfold.model._learned.base import learned_parts, without_learned_parts
 from twinfold.report._estimates import estimate_parameters
 from twinfold.report._learned_parts import sample_states
 from twinfold.report._metrics import metric_units
@@ -23,7 +23,6 @@ from twinfold.workspace._baselines import (
     BASELINE,
     compare_with_baselines,
     evaluate_with_baselines,
-    without_learned_parts,
 )
 from twinfold.workspace._check import examine_workspace
 from twinfold.workspace._config import stored_arguments

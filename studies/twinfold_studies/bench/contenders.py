@@ -62,7 +62,12 @@ class Design:
         outputs = len(self.system.state_names) if adds_to is None else len(adds_to)
         width = matched_width(parameters, len(states) + time, outputs, DEPTH)
         scaling = self._scaling(states, adds_to)
-        return MLP(states=states, time=time, adds_to=adds_to, width=width, depth=DEPTH, scaling=scaling)
+        # Time leaves what was seen for good: a residual fades there. Elsewhere, networks are compared as they
+        # extrapolate.
+        outside = "auto" if time and adds_to is not None else "free"
+        return MLP(
+            states=states, time=time, adds_to=adds_to, width=width, depth=DEPTH, scaling=scaling, outside=outside
+        )
 
     def _scaling(self, states: tuple[int, ...], adds_to: tuple[int, ...] | None) -> Any:
         """Scaling passed by value: a twin whose outputs are not its states cannot compute it from the data."""

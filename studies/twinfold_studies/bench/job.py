@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 
 from twinfold.data import Dataset
 from twinfold.metrics import MAX_DTW_SAMPLES, Evaluation, dtw, evaluate, predict, with_true_field
-from twinfold.model import Twin
+from twinfold.model import Region, Twin
 from twinfold.systems import System
 from twinfold.train import Fit, TrainingProblem, fit, prepare
 from twinfold_studies.bench.contenders import Contender, Design, contender
@@ -125,6 +125,7 @@ def restored_fit(job: Job, data: Data, facts: dict[str, Any], arrays: dict[str, 
     last_problem, params = training_problem(job, data)
     structure = jax.tree.structure(params)
     leaves = [jnp.asarray(arrays[f"leaf{index}"]) for index in range(structure.num_leaves)]
+    ends = [jnp.asarray(arrays[f"region{index}"]) for index in range(sum(name.startswith("region") for name in arrays))]
     return Fit(
         seeds=tuple(facts["seeds"]),
         scores=arrays["scores"],
@@ -135,6 +136,7 @@ def restored_fit(job: Job, data: Data, facts: dict[str, Any], arrays: dict[str, 
         parameters=facts["parameters"],
         params=jax.tree.unflatten(structure, leaves),
         frozen=last_problem.frozen,
+        regions=tuple(Region(*ends[index : index + 3]) for index in range(0, len(ends), 3)),
     )
 
 

@@ -97,6 +97,7 @@ class Store:
             "device": jax.devices()[0].device_kind,
         }
         arrays = {f"leaf{index}": np.asarray(leaf) for index, leaf in enumerate(leaves)}
+        arrays |= {f"region{index}": np.asarray(leaf) for index, leaf in enumerate(jax.tree.leaves(fit.regions))}
         arrays |= {"scores": fit.scores, "losses": fit.history["loss"][-1]}
         self.save(job, "fit", facts, arrays)
 

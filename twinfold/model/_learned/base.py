@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from twinfold._core import Frozen
@@ -101,6 +102,20 @@ def initialise(tree: Tree, key: PRNGKeyArray, context: Context) -> Tree:
         tree,
         is_leaf=_is_learned,
     )
+
+
+def without_learned_parts(tree: Tree) -> Tree:
+    """`tree` with the weights of every learned part set to zero, so that it adds nothing."""
+
+    def zeroed(node: Any) -> Any:
+        if not _is_learned(node):
+            return node
+        weights, rest = eqx.partition(node, trainable(node))
+        # From the host, where zeros are not a program to compile.
+        zeros = jax.tree.map(lambda leaf: jax.device_put(np.zeros(leaf.shape, leaf.dtype)), weights)
+        return eqx.combine(zeros, rest)
+
+    return jax.tree.map(zeroed, tree, is_leaf=_is_learned)
 
 
 def trainable(tree: PyTree) -> PyTree:

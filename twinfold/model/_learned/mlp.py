@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from twinfold._core import Frozen
 from twinfold.model._learned.base import AbstractLearned, Context
 from twinfold.model._learned.network import Network
+from twinfold.model._learned.region import OUTSIDE
 from twinfold.typing import Scalar, State
 
 
@@ -56,13 +57,23 @@ def _as_scaling(scaling: Any) -> Any:
     return Frozen(scaling) if isinstance(scaling, Scaling) else scaling
 
 
+def _as_outside(outside: Any) -> Any:
+    if outside not in OUTSIDE:
+        raise ValueError(f'MLP(outside={outside!r}): give "auto", "fade", "hold" or "free".')
+    return outside
+
+
 class MLP(AbstractLearned):
     """A multilayer perceptron of (x[states], w[inputs], t) whose outputs add to dx[adds_to].
 
     **Arguments:** `states` and `adds_to`, indices into the state (all of it when left out); `inputs`, indices
     into w (none when left out); `time=True` to see t; `width`, `depth`, `activation`; `zero_last=True` to start
-    as the pure physics; `scaling`: `"off"`, `"data"` (mean and spread of the training data, padding left out),
-    or a `Scaling`.
+    as the pure physics; `scaling`, the units of features and outputs: `"data"` (mean and spread of the
+    training data; of hidden states, those of the physics alone along the training inputs), `"off"`, or a `Scaling`;
+    `outside`, what it does where its features leave the region that the training data covered:
+    `"fade"` to zero over a `margin` (a fraction of the range of each feature), `"hold"` the value that it has there,
+    `"auto"`, which fades in time and holds states and inputs, or `"free"`, whatever the network says. `fit` sets the
+    region when it has trained the weights.
 
     **Example:**
 
@@ -82,9 +93,18 @@ class MLP(AbstractLearned):
     depth: int = eqx.field(static=True, default=2, kw_only=True)
     activation: Callable = eqx.field(static=True, default=jnp.tanh, kw_only=True)
     zero_last: bool = eqx.field(static=True, default=False, kw_only=True)
-    scaling: Literal["off", "data"] | Frozen = eqx.field(default="off", converter=_as_scaling, kw_only=True)
+    scaling: Literal["off", "data"] | Frozen = eqx.field(default="data", converter=_as_scaling, kw_only=True)
+    outside: Literal["auto", "fade", "hold", "free"] = eqx.field(
+        static=True, default="auto", converter=_as_outside, kw_only=True
+    )
+    margin: float = eqx.field(static=True, default=0.5, kw_only=True)
     units: Frozen | None = eqx.field(default=None, kw_only=True)  # these two are set by `initialise`
     network: Network | None = eqx.field(default=None, kw_only=True)
+    region: Frozen | None = eqx.field(default=None, kw_only=True)  # set by `fit`
+
+    def __check_init__(self):
+        if not self.margin > 0:
+            raise ValueError(f"MLP(margin={self.margin}): must be positive.")
 
     def check(self, context: Context) -> None:
         for name, indices, size, what in (
@@ -127,13 +147,8 @@ class MLP(AbstractLearned):
         if self.scaling == "off":
             return None
         statistics = context.statistics
-        if statistics is None:
-            raise ValueError('MLP(scaling="data"): no training data were given to compute the scaling from.')
-        if statistics.x_mean is None or statistics.x_std is None or statistics.rate_std is None:
-            raise ValueError(
-                'MLP(scaling="data"): the states are not what is observed, so their size is not known. '
-                'Give it as scaling=Scaling(center, spread, output), or scaling="off".'
-            )
+        if statistics is None or statistics.x_mean is None or statistics.x_std is None or statistics.rate_std is None:
+            return None  # without data, or where the physics cannot be simulated along them, units are one
         states, adds_to = self._indices(context)
         center, spread = [select(statistics.x_mean, states)], [select(statistics.x_std, states)]
         if self.inputs:
@@ -158,15 +173,32 @@ class MLP(AbstractLearned):
             zero_last=self.zero_last,
         ).initialise(key, context)
         return eqx.tree_at(
-            lambda mlp: (mlp.units, mlp.network),
+            lambda mlp: (mlp.units, mlp.network, mlp.region),
             self,
-            (self._units(context), network),
+            (self._units(context), network, None),  # a region belongs to the weights that were trained in it
             is_leaf=lambda node: node is None,
         )
 
-    def __call__(self, t: Scalar, x: State, w: Float[Array, " d"] | None = None) -> State:
+    def response(self, u: Float[Array, " in"]) -> Float[Array, " out"]:
+        """The outputs where the features (states, inputs, time) are u."""
         if self.network is None:
             raise ValueError("The residual has no weights yet: call `twin.initialise(key, ...)` or `fit` first.")
+        region = None if self.region is None else self.region.value
+        seen = region.held(u) if region is not None and self.outside in ("hold", "auto") else u
+        if self.units is None:
+            out = self.network(seen)
+        else:
+            units = self.units.value
+            out = units.output * self.network((seen - units.center) / units.spread)
+        if region is None or not self._fading:
+            return out
+        return region.weight(u, slice(-1, None) if self.outside == "auto" else slice(None)) * out
+
+    @property
+    def _fading(self) -> bool:
+        return self.outside == "fade" or (self.outside == "auto" and self.time)
+
+    def __call__(self, t: Scalar, x: State, w: Float[Array, " d"] | None = None) -> State:
         everything = tuple(range(x.shape[0]))
         features = [select(x, everything if self.states is None else self.states)]
         if self.inputs:
@@ -175,10 +207,5 @@ class MLP(AbstractLearned):
             features.append(select(w, self.inputs))
         if self.time:
             features.append(jnp.asarray(t, x.dtype)[None])
-        u = jnp.concatenate(features) if len(features) > 1 else features[0]
-        if self.units is None:
-            out = self.network(u)
-        else:
-            units = self.units.value
-            out = units.output * self.network((u - units.center) / units.spread)
+        out = self.response(jnp.concatenate(features) if len(features) > 1 else features[0])
         return spread_out(out, everything if self.adds_to is None else self.adds_to, x.shape[0])

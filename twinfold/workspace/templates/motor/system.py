@@ -37,10 +37,8 @@ def at_rest(y):
 
 def twin(width: int = 12) -> tw.Twin:
     """The twin, before it is fitted; `width` of the network is set in [model] of twinfold.toml."""
-    # The unknown physics: friction, a deceleration that depends on the speed. The scaling gives a typical speed and a
-    # typical deceleration; the data cannot, because the speed is not measured.
-    scaling = tw.Scaling(center=jnp.zeros(1), spread=jnp.full(1, 100.0), output=jnp.full(1, 300.0))
-    friction = tw.MLP(states=[1], adds_to=[1], width=width, depth=1, zero_last=True, scaling=scaling)
+    # The unknown physics: friction, a deceleration that depends on the speed.
+    friction = tw.MLP(states=[1], adds_to=[1], width=width, depth=1, zero_last=True)
     return tw.Twin(
         field=tw.GreyBox(physics, residual=friction),
         params={"resistance": tw.Unknown(1.0, positive=True)},

@@ -24,7 +24,7 @@ def physics(t, x, w, p):
 def twin(width: int = 12) -> tw.Twin:
     """The twin, before it is fitted; `width` of the network is set in [model] of twinfold.toml."""
     # The unknown physics: the outlet of the second tank, a rate that depends on its level.
-    outlet = tw.MLP(states=[1], adds_to=[1], width=width, depth=1, zero_last=True, scaling="data")
+    outlet = tw.MLP(states=[1], adds_to=[1], width=width, depth=1, zero_last=True)
     return tw.Twin(
         field=tw.GreyBox(physics, residual=outlet),
         params={"valve": tw.Unknown(1e-3, positive=True)},

@@ -6,7 +6,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,8 @@ class System:
     twin: "Twin"
     states: tuple[str, ...] | None
     units: dict[str, str]
-    arguments: dict[str, Any]
-    build: Callable[..., Any]
+    arguments: dict[str, Any] = field(default_factory=dict)
+    build: Callable[..., Any] = lambda: None
 
     def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments, and the default values of the others. **Raises:** `ValueError` for an unknown name."""

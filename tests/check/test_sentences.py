@@ -385,7 +385,7 @@ TABLE = {
         (r"completes all 2 runs.*y0 9\d%", good_physics, wrong_sign),
     ],
     "_physics._check_unexplained": [
-        (r"explains nothing of y0; quickly fitted, .*explains y0 (9\d|100)%", bad_guess, good_physics),
+        (r"explains nothing of y0; quickly fitted it explains y0 (9\d|100)%", bad_guess, good_physics),
         (r"predicts y0 no better than its mean.*wrong sign", wrong_sign, bad_guess),
     ],
     "_physics._check_state_names": [(r"states: 2 names \(a, b\) for 1 states", wrong_sign, good_physics)],

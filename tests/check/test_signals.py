@@ -86,6 +86,13 @@ def test_a_rounded_signal_at_rest_has_no_outliers():
     assert find_outliers(T, np.round(20 + 0.06 * NOISE, 1)).tolist() == []
     flicker = np.where(NOISE > 2.5, 11.3, 11.0)  # one step of a coarse sensor
     assert find_outliers(T, flicker).tolist() == []
+    # A sensor whose last step is ten times as large as the others.
+    scale = np.concatenate([[0.0], 1 + 0.1 * np.arange(60)])
+    level = np.clip(60 - K // 8, 0, 60) - (NOISE > 2)
+    uneven = scale[np.clip(level + (level == 0) * (NOISE < -2), 0, 60)]
+    assert find_outliers(T, uneven).tolist() == []
+    uneven[100] = 2.0
+    assert find_outliers(T, uneven).tolist() == [100]
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ def find_outliers(ts: np.ndarray, y: np.ndarray, w: np.ndarray | None = None) ->
     off = values[2:-2] - _interpolate(times, values)
     threshold = np.maximum(_smallest_outlier(ts, y, w), MIN_LOCAL * _local_median(np.abs(off)))
     caused = np.zeros_like(off) if w is None else _caused_by_inputs(times, off, w[places])
+    reliable &= ~_flickers(values)
     # One at a time, the largest first: an outlier spoils the interpolation at its neighbours.
     for _ in range(len(places) // 4):
         off = values[2:-2] - _interpolate(times, values)
@@ -64,6 +65,13 @@ def _smallest_outlier(ts: np.ndarray, y: np.ndarray, w: np.ndarray | None) -> fl
     rounding = max(1e-9 * np.abs(values).max(), MIN_QUANTA * quantum)
     usual = np.quantile(steps, USUAL_STEPS)
     return max(MIN_OUTLIER * estimate_noise(ts, y, w), MIN_OUTLIER_RANGE * spread, rounding, usual)
+
+
+def _flickers(values: np.ndarray) -> np.ndarray:
+    """For each inner sample, whether it has a common value, few values away from those beside it: rounding."""
+    _, level, counts = np.unique(values, return_inverse=True, return_counts=True)
+    away = np.abs(np.diff(level))
+    return (counts[level] > 1)[2:-2] & (np.minimum(away[1:-2], away[2:-1]) < MIN_QUANTA)
 
 
 def _local_median(values: np.ndarray) -> np.ndarray:

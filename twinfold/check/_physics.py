@@ -68,8 +68,8 @@ def _check_unexplained(subject: Subject, explained: dict[str, float]) -> list[Fi
     detail = {"outputs": wrong, "fitted": fitted}
     if min(fitted[name] for name in wrong) >= MIN_FITTED:
         message = (
-            f"At the first guess the physics explains nothing of {join_names(wrong)}; quickly fitted, with its learned "
-            f"parts, it explains {shares}. The fit can start from here; a better guess of the parameters or of the "
+            f"At the first guess the physics explains nothing of {join_names(wrong)}; quickly fitted it "
+            f"explains {shares}. The fit can start from here; a better guess of the parameters or of the "
             "initial state makes it safer."
         )
         return [Finding("physics", "note", message, detail)]

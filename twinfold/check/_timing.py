@@ -10,12 +10,10 @@ import numpy as np
 
 from twinfold._core import tree_take
 from twinfold.check._finding import Finding, join_names
-from twinfold.check._quick_fit import MAX_SAMPLES, STEPS, QuickProblem, shorten
-from twinfold.check._sensitivity import WINDOW
-from twinfold.check._subject import Subject, spaced_indices
+from twinfold.check._quick_fit import STEPS, QuickProblem, select_batch, shorten
+from twinfold.check._subject import Subject
 from twinfold.check._treatment import Treatment, alternatives, can_be_treated, treated_twin
 from twinfold.data import Batch, Dataset, Run
-from twinfold.data._rows import known_batch
 
 DELAYS = (1, 2, 3)  # samples
 MAX_INPUTS = 6
@@ -118,11 +116,7 @@ def _batch(subject: Subject, data: Dataset, treatment: Treatment | None) -> Batc
         treated = [Run(run.name, run.ts, run.y, treatment.treated_run(run), run.x0, run.group) for run in data.runs]
         columns = tuple(f"w{k}" for k in range(treated[0].inputs))
         data = Dataset(tuple(treated), data.output_names, columns)
-    complete = all(np.isfinite(run.y).all() for run in data.runs)
-    if not (subject.states_are_outputs and complete):
-        return known_batch(subject.with_runs, data)
-    batch = data.windows(min(WINDOW, max(len(run.ts) for run in data.runs)))
-    return tree_take(batch, spaced_indices(batch.size, MAX_SAMPLES // WINDOW))
+    return select_batch(subject, data)
 
 
 def _regression_errors(subject: Subject, treatments: list[Treatment]) -> list[np.ndarray]:

@@ -69,7 +69,8 @@ class MLP(AbstractLearned):
     **Arguments:** `states` and `adds_to`, indices into the state (all of it when left out); `inputs`, indices
     into w (none when left out); `time=True` to see t; `width`, `depth`, `activation`; `zero_last=True` to start
     as the pure physics; `scaling`, the units of features and outputs: `"data"` (mean and spread of the
-    training data; of hidden states, those of the physics alone along the training inputs), `"off"`, or a `Scaling`; `outside`, what it does where its features leave the region that the training data covered:
+    training data; of hidden states, those of the physics alone along the training inputs), `"off"`, or a `Scaling`;
+    `outside`, what it does where its features leave the region that the training data covered:
     `"fade"` to zero over a `margin` (a fraction of the range of each feature), `"hold"` the value that it has there,
     `"auto"`, which fades in time and holds states and inputs, or `"free"`, whatever the network says. `fit` sets the
     region when it has trained the weights.

@@ -24,6 +24,14 @@ def circle(starts, noise=0.0, seed=0):
     return exact, exact + noise * np.random.default_rng(seed).normal(size=exact.shape)
 
 
+def starts_of(twin, data):
+    """The estimated initial states of the runs, and the twin that has them."""
+    adapted = begun(twin, data.runs)
+    assert adapted is not None
+    assert isinstance(adapted.initial, tw.Unknown)
+    return np.stack([np.asarray(adapted.initial.value(run)) for run in range(len(data))]), adapted
+
+
 def oscillator(**options):
     return tw.Twin(
         lambda x, p: jnp.stack([p["k"] * x[1], -x[0]]),
@@ -39,7 +47,7 @@ def test_the_estimate_is_the_most_probable_one():
     data = tw.Dataset.from_arrays(TS, noisy)
     samples = 15
     twin = tw.Twin(rotation, integrator=tw.RK4(4), warmup=samples)
-    states = np.stack([np.asarray(begun(twin, data.runs).initial.value(k)) for k in range(2)])
+    states, _ = starts_of(twin, data)
     spread = noisy[:, :samples].std(axis=(0, 1))
     turns = np.stack([[[np.cos(t), np.sin(t)], [-np.sin(t), np.cos(t)]] for t in TS[:samples]])
     for run, state in enumerate(states):
@@ -78,8 +86,7 @@ def test_what_the_samples_do_not_tell_stays_at_the_guess():
         warmup=10,
     )
     data = tw.Dataset.from_arrays(TS, [np.exp(-TS)])
-    found = begun(twin, data.runs).initial.value(0)
-    np.testing.assert_allclose(found, [1.0, 7.0], atol=1e-3)
+    np.testing.assert_allclose(starts_of(twin, data)[0], [[1.0, 7.0]], atol=1e-3)
 
 
 def test_a_first_sample_that_is_missing_is_no_obstacle():
@@ -97,7 +104,7 @@ def test_the_state_is_on_its_manifold():
     _, noisy = circle([[1.0, 0.0]], 0.05)
     unit = tw.Constraint(lambda x: x @ x - 1)
     twin = tw.Twin(rotation, constraint=unit, projection=tw.Newton(), integrator=tw.RK4(2), warmup=20)
-    start = np.asarray(begun(twin, tw.Dataset.from_arrays(TS, noisy).runs).initial.value(0))
+    (start,), _ = starts_of(twin, tw.Dataset.from_arrays(TS, noisy))
     np.testing.assert_allclose(start @ start, 1.0, atol=1e-14)
     np.testing.assert_allclose(start, [1.0, 0.0], atol=0.03)
 
@@ -134,8 +141,8 @@ def test_new_runs_are_predicted_from_their_first_samples(fitted):
 
 def test_the_level_follows_from_the_estimated_start(fitted):
     *_, new, fit = fitted
-    adapted = begun(fit.twin, new.runs)
-    start = np.asarray(adapted.initial.value(1))
+    starts, adapted = starts_of(fit.twin, new)
+    start = starts[1]
     simulated = adapted.simulate(start, TS)
     np.testing.assert_allclose(simulated.trajectory.initial_violation, 0, atol=1e-15)
     level = adapted.constraint.level(0.0, jnp.asarray(start), {})
@@ -145,7 +152,7 @@ def test_the_level_follows_from_the_estimated_start(fitted):
 
 def test_a_fitted_start_survives_a_file(fitted, tmp_path):
     *_, new, fit = fitted
-    about = tw.ModelInfo(states=["x", "v"], outputs=["x", "v"])
+    about = tw.ModelInfo(states=("x", "v"), outputs=("x", "v"))
     tw.save_model(tmp_path / "a.twin", fit.twin, about=about)
     loaded = tw.load_model(tmp_path / "a.twin", oscillator(warmup=20, constraint=fit.twin.constraint))
     np.testing.assert_array_equal(tw.predict(loaded, new).predicted, tw.predict(fit.twin, new).predicted)

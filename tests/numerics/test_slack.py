@@ -77,7 +77,10 @@ def test_a_fit_finds_how_much_slack_the_data_ask_for(weight, integrator, confirm
         integrator=integrator,
     )
     fit = tw.fit(twin, data, method=tw.LevenbergMarquardt(40), progress=False)
-    size = float(fit.twin.constraint.size.value())
+    constraint = fit.twin.constraint
+    assert isinstance(constraint, tw.Slack)
+    assert isinstance(constraint.size, tw.Unknown)
+    size = float(constraint.size.value())
     assert size < 0.1 if confirmed else size > 10
     assert fit.scores[0] < 1e-3
 

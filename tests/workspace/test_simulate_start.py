@@ -9,7 +9,7 @@ from twinfold.io import ModelInfo, write_csv
 from twinfold.model import Twin
 from twinfold.workspace import open_workspace
 from twinfold.workspace._fit import Fitted
-from twinfold.workspace._simulate import simulate_workspace
+from twinfold.workspace._simulate import extrapolation_notes, simulate_workspace
 from twinfold.workspace._system import System
 
 TS = np.linspace(0.0, 1.0, 5)
@@ -33,3 +33,15 @@ def test_an_incomplete_first_sample_is_named_before_anything_is_simulated(tmp_pa
         simulate_workspace(workspace, fitted, ["a.csv"])
     runs = simulate_workspace(workspace, fitted, ["a.csv"], x0=[1.0])
     assert [run.failed for run in runs] == [False, False]
+
+
+def test_a_load_outside_of_the_training_data_is_named():
+    info = ModelInfo(
+        states=("x",), inputs=("u", "v"), x_low=(0.0,), x_high=(1.0,), w_low=(0.0, -1.0), w_high=(2.0, 1.0)
+    )
+    inside, xs = np.array([[0.0, 1.0], [2.0, -1.0]]), np.array([[0.5], [1.001]])
+    assert extrapolation_notes(info, inside, xs) == []
+    load, state = extrapolation_notes(info, inside + np.array([0.0, 0.5]), 2 * xs)
+    assert load.startswith("the input v is outside of the training data (-1 to 1) in 50% of the samples (-0.5 to 1.5).")
+    assert state.startswith("the predicted state x is outside of the training data (0 to 1) in 50% of the samples")
+    assert extrapolation_notes(info, None, xs) == []

@@ -457,7 +457,7 @@ def test_other_files_may_share_the_names_of_their_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text(decays(runs=2))
-    config = DataConfig(files=("x.csv",), outputs=("x",), inputs=("u",), run="id", pieces=4)
+    config = DataConfig(files=("x.csv",), outputs=("x",), inputs=("u",), run="id", blocks=4)
     parts = read_new_files(config, ["*.csv"])
     assert {name: data.names for name, data in parts.items()} == {"a": ("a: 0", "a: 1"), "b": ("b: 0", "b: 1")}
     assert read_new_files(config, ["b.csv"])["b"].names == ("0", "1")

@@ -14,7 +14,7 @@ from twinfold._core import outcome_codes
 from twinfold.data import Dataset, Run
 from twinfold.data._readers.table import pandas_module
 from twinfold.data._rows import begun, check_initial_states
-from twinfold.io import atomic_write, write_csv
+from twinfold.io import ModelInfo, atomic_write, write_csv
 from twinfold.model import Simulation, SimulationError, Twin, Unknown
 from twinfold.plot._style import plain_label
 from twinfold.workspace._data import options_for_files, read_data
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PARQUET = (".parquet", ".pq")
+MARGIN = 0.01  # of the range of the training data, beyond which a value is outside of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,9 +71,7 @@ def simulate_workspace(
     ]
     if x0 is None:
         check_initial_states(twin, data.runs, np.stack(states), data.output_names, "files")
-    return [
-        _simulate(fitted.twin, each, state, p, measured) for each, state, p in zip(data.runs, states, ps, strict=True)
-    ]
+    return [_simulate(fitted, each, state, p, measured) for each, state, p in zip(data.runs, states, ps, strict=True)]
 
 
 def _read_inputs(
@@ -106,19 +105,44 @@ def _initial_state(
     return twin.initial_state(jnp.asarray(run.ts[0]), jnp.asarray(run.y[0]), w, p, run=own)
 
 
-def _simulate(twin: Twin, each: Run, x0: Any, p: Any, measured: bool) -> SimulatedRun:
+def _simulate(fitted: Fitted, each: Run, x0: Any, p: Any, measured: bool) -> SimulatedRun:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            simulation, failures = twin.simulate(x0, each.ts, each.w, p=p), []
+            simulation, failures = fitted.twin.simulate(x0, each.ts, each.w, p=p), []
         except SimulationError as error:
             simulation, failures = error.simulation, [f"run '{each.name}': {error}"]
     samples = len(each.ts)
     if failures:
         bad = ~np.isfinite(np.asarray(simulation.ys)).all(1) | (outcome_codes(simulation.trajectory.result) != 0)
         samples = int(bad.argmax())
-    notes = [f"run '{each.name}': {warning.message}" for warning in caught]
-    return SimulatedRun(each, simulation, measured, tuple(notes + failures), samples)
+    notes = [str(warning.message) for warning in caught]
+    notes += extrapolation_notes(fitted.info, each.w, np.asarray(simulation.xs)[:samples])
+    return SimulatedRun(
+        each, simulation, measured, tuple([f"run '{each.name}': {note}" for note in notes] + failures), samples
+    )
+
+
+def extrapolation_notes(info: ModelInfo, w: np.ndarray | None, xs: np.ndarray) -> list[str]:
+    """What leaves the range of the training data: first the load, which is given, then the predicted states."""
+    notes = []
+    inputs = (info.inputs, info.w_low, info.w_high, np.zeros((0, 0)) if w is None else w)
+    for kind, (names, low, high, values) in (
+        ("input", inputs),
+        ("predicted state", (info.states, info.x_low, info.x_high, xs)),
+    ):
+        if not values.size or len(low) != values.shape[1]:
+            continue
+        margin = MARGIN * (np.array(high) - np.array(low))
+        outside = (values < np.array(low) - margin) | (values > np.array(high) + margin)
+        for index in np.flatnonzero(outside.any(axis=0)):
+            column = values[:, index]
+            notes.append(
+                f"the {kind} {names[index]} is outside of the training data ({low[index]:.3g} to {high[index]:.3g}) in "
+                f"{outside[:, index].mean():.0%} of the samples ({column.min():.3g} to {column.max():.3g}). What was "
+                "learned has not been seen there."
+            )
+    return notes
 
 
 def simulation_rows(runs: Sequence[SimulatedRun], workspace: Workspace, fitted: Fitted) -> Iterator[dict[str, Any]]:

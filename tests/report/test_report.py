@@ -306,9 +306,10 @@ def test_a_split_that_cannot_be_predicted_is_reported_and_the_rest_is_written(tm
     def decay(x, p):
         return -p["k"] * x
 
-    twin = tw.Twin(decay, params={"k": tw.Unknown(1.0, per_run=True)}).for_runs(("a", "b"))
+    twin = tw.Twin(decay, params={"k": tw.Unknown(1.0)})
     ts = np.linspace(0, 1, 6)
-    data = tw.Dataset.from_arrays(ts, [np.exp(-ts), np.exp(-2 * ts), np.exp(-ts)], names=["a", "b", "c"])
+    headless = np.where(ts == 0, np.nan, np.exp(-ts))
+    data = tw.Dataset.from_arrays(ts, [np.exp(-ts), np.exp(-2 * ts), headless], names=["a", "b", "c"])
     index = write_twin_report(
         tmp_path,
         title="t",
@@ -320,10 +321,10 @@ def test_a_split_that_cannot_be_predicted_is_reported_and_the_rest_is_written(tm
         info={},
     )
     page = index.read_text(encoding="utf-8")
-    assert "The test runs could not be predicted: data: the twin has no parameters of run &#39;c&#39;" in page
+    assert "The test runs could not be predicted: data: the initial state of run &#39;c&#39; cannot be formed" in page
     assert [run["name"] for run in content(page)["runs"]] == ["a", "b"]
     assert "No test error was given" in page
-    assert [row["name"] for row in rows(tmp_path / "parameters.csv")] == ["k of a", "k of b"]
+    assert [row["name"] for row in rows(tmp_path / "parameters.csv")] == ["k"]
     assert "The twin has no learned part." in page
 
 

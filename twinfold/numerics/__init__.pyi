@@ -1,6 +1,7 @@
 from ._cell import Cell as Cell
 from ._constraint import AbstractConstraint as AbstractConstraint
 from ._constraint import AbstractInequality as AbstractInequality
+from ._constraint import AbstractSlack as AbstractSlack
 from ._constraint import Unconstrained as Unconstrained
 from ._constraint import violation_scale as violation_scale
 from ._diffrax.projected import Projected as Projected

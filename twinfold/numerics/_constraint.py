@@ -41,11 +41,6 @@ class AbstractConstraint(eqx.Module):
     def level(self, t: Scalar, x0: PyTree, p: Parameters) -> ConstraintVector:
         """The level of a run that starts at (t, x0)."""
 
-    def slack(self, t: Scalar, x: PyTree, p: Parameters) -> ConstraintVector | None:
-        """How far from the manifold each row lets the state stay, relative to the distance; None if all are exact."""
-        del t, x, p
-        return None
-
 
 class AbstractInequality(AbstractConstraint):
     """A constraint of which some rows are inequalities: there `residual` is the distance outside, zero inside.
@@ -75,6 +70,21 @@ class AbstractInequality(AbstractConstraint):
 
         An equation has its residual on both sides.
         """
+
+
+class AbstractSlack(AbstractConstraint):
+    """A constraint of which some rows are only nearly true.
+
+    **Example:**
+
+    ```python
+    isinstance(tw.Slack(tw.Conserved(lambda x: x @ x)), tw.numerics.AbstractSlack)  # True
+    ```
+    """
+
+    @abc.abstractmethod
+    def slack(self, t: Scalar, x: PyTree, p: Parameters) -> ConstraintVector | None:
+        """How much slack each row has, see `Slack`; zero for one that is exact, None if all are."""
 
 
 class Unconstrained(AbstractConstraint):
@@ -132,6 +142,11 @@ def sides(
         return constraint.sides(t, x, p, level)
     residual = constraint.residual(t, x, p, level)
     return residual, residual
+
+
+def slack_of(constraint: AbstractConstraint, t: Scalar, x: PyTree, p: Parameters) -> ConstraintVector | None:
+    """`AbstractSlack.slack` of any constraint."""
+    return constraint.slack(t, x, p) if isinstance(constraint, AbstractSlack) else None
 
 
 def residual_and_jacobian(

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,6 +25,7 @@ from twinfold_studies.bench.protocols import PARAMETERS, describe_stages, protoc
 from twinfold_studies.systems.misspecified import misspecified
 
 MAX_VALUES = 60_000_000  # numbers predicted in one pass: enough for most jobs
+WARMUP = 10  # samples from which initial states are estimated where the data are noisy
 MAX_DTW_RUNS = 10  # trajectories of the long horizon whose DTW is computed: it takes milliseconds per seed and run
 
 
@@ -93,6 +95,8 @@ class Job:
         scaled = protocol(self.protocol).scaled or self.model == "constant"
         statistics = data.train.statistics(observed_states=True) if scaled else None
         twin = self.contender.build(Design(self.system, PARAMETERS, statistics))
+        if self.noise > 0 and twin.trajectory is None:
+            twin = eqx.tree_at(lambda twin: twin.warmup, twin, WARMUP, is_leaf=lambda node: node is None)
         return with_true_field(twin, problem(self.system_name).truth) if self.floor else twin
 
 

@@ -125,7 +125,8 @@ CONJECTURE2 = Experiment(
 NOISE = Experiment(
     "noise",
     "Measurement noise",
-    "Noise of 0, 1, 5 and 10 % on training and validation data, initial states (and levels) included; clean test data.",
+    "Noise of 0, 1, 5 and 10 % on training and validation data; clean test data. Where there is noise, every model "
+    "estimates the state at the start of each run, that of a test run from its first ten samples.",
     NOISE_LEVELS.full_options,
     NOISE_LEVELS.quick_options,
     NOISE_LEVELS.requests,

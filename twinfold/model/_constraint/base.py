@@ -8,8 +8,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from twinfold._core import select_arguments
-from twinfold.numerics import AbstractConstraint, AbstractInequality
-from twinfold.numerics._constraint import constraint_count, has_inequalities, inequality_rows, sides, state_dtype
+from twinfold.numerics import AbstractConstraint, AbstractInequality, AbstractSlack
+from twinfold.numerics._constraint import (
+    constraint_count,
+    has_inequalities,
+    inequality_rows,
+    sides,
+    slack_of,
+    state_dtype,
+)
 from twinfold.typing import ConstraintVector, Parameters, Scalar
 
 
@@ -63,7 +70,7 @@ class Conserved(AbstractConstraint):
         return evaluate_constraint(self.quantity, t, x0, p)
 
 
-class Stack(AbstractInequality):
+class Stack(AbstractInequality, AbstractSlack):
     """Several constraints at once, one under the other.
 
     **Example:**
@@ -95,7 +102,7 @@ class Stack(AbstractInequality):
         return [(part, level[a:b]) for part, (a, b) in zip(self.parts, pairwise(ends), strict=True)]
 
     def slack(self, t: Scalar, x: PyTree, p: Parameters) -> ConstraintVector | None:
-        sizes = [part.slack(t, x, p) for part in self.parts]
+        sizes = [slack_of(part, t, x, p) for part in self.parts]
         if all(size is None for size in sizes):
             return None
         counts = [constraint_count(part, t, x, p) for part in self.parts]

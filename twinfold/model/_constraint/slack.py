@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from twinfold.model._unknown import Unknown
-from twinfold.numerics import AbstractConstraint
+from twinfold.numerics import AbstractConstraint, AbstractSlack
 from twinfold.numerics._constraint import has_inequalities
 from twinfold.typing import ConstraintVector, Parameters, Scalar
 
@@ -21,7 +21,7 @@ def _as_size(size: Any) -> Any:
     return float(size)
 
 
-class Slack(AbstractConstraint):
+class Slack(AbstractSlack):
     """g(t, x, p) = level + s, for a constraint that rests on a parameter or a model that may be wrong.
 
     After each step the projection minimises |x - x~|^2 + (s / (size |dg/dx|))^2: the state moves by the fraction

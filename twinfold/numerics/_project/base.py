@@ -14,9 +14,11 @@ from twinfold._core import RESULTS, Frozen, finite_jvp
 from twinfold.numerics._constraint import (
     AbstractConstraint,
     AbstractInequality,
+    AbstractSlack,
     has_inequalities,
     inequality_rows,
     sides,
+    slack_of,
     value_and_jacobian,
 )
 from twinfold.typing import ConstraintVector, Count, Flag, Parameters, Scalar, State
@@ -102,7 +104,7 @@ def as_metric(weights: ArrayLike | Sequence | Metric | None) -> Metric | None:
     )
 
 
-class InMetric(AbstractConstraint):
+class InMetric(AbstractSlack):
     """A constraint on u = R x."""
 
     constraint: AbstractConstraint
@@ -115,7 +117,7 @@ class InMetric(AbstractConstraint):
         return self.constraint.level(t, self.metric.to_state(x0), p)
 
     def slack(self, t: Scalar, x: State, p: Parameters) -> ConstraintVector | None:
-        return self.constraint.slack(t, self.metric.to_state(x), p)
+        return slack_of(self.constraint, t, self.metric.to_state(x), p)
 
 
 class WithSlack(AbstractInequality):
@@ -202,7 +204,7 @@ class AbstractProjection(eqx.Module):
     def _nearest(self, problem: ProjectionProblem) -> ProjectionResult:
         """`nearest`, of the state together with its slack where the constraint is not exact."""
         constraint, x = problem.constraint, problem.target
-        size = constraint.slack(problem.t, x, problem.p)
+        size = slack_of(constraint, problem.t, x, problem.p)
         if size is None or isinstance(self, NoProjection):
             return self.nearest(problem)
         squares = jnp.sum(value_and_jacobian(problem.residual, x)[1] ** 2, axis=1)

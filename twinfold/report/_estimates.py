@@ -5,6 +5,7 @@ multiplied by the factor by which it grows because those parts were trained too 
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +26,7 @@ from twinfold.train import Fit, Loss
 from twinfold.train._prepare import output_scale
 
 MAX_PARAMETERS = 64  # scalars whose standard errors are computed together
+INITIAL = ".initial"  # the path of the initial state in a twin
 MAX_JACOBIAN_SIZE = 20_000_000  # entries
 
 
@@ -63,21 +65,23 @@ def estimate_parameters(
     unknowns = [(jax.tree_util.keystr(path), node) for path, node in leaves if is_unknown(node)]
     scalars = [(path, *scalar) for path, node in unknowns for scalar in _scalars(twin, path, node)]
     estimates = [estimate for _, estimate, _ in scalars]
+    # Initial states add to the errors of the parameters, but belong to the runs, not to the system.
+    listed = [twin.warmup is None or path != INITIAL for path, *_ in scalars]
     if len(scalars) > MAX_PARAMETERS:
         problems.append(f"Standard errors are not computed for {len(scalars)} parameters ({MAX_PARAMETERS} at most).")
     if not 0 < len(scalars) <= MAX_PARAMETERS:
-        return estimates
+        return list(itertools.compress(estimates, listed))
     try:
         errors = _raw_errors(twin, data, [estimate.name for estimate in estimates])
         inflation = _inflation(fit, data, config)
     except ValueError as error:
         problems.append(f"Standard errors could not be computed: {error}")
-        return estimates
+        return list(itertools.compress(estimates, listed))
     found = []
     for (path, estimate, slope), raw_error in zip(scalars, errors, strict=True):
         error = abs(slope) * raw_error * inflation.get(path, 1.0)
         found.append(dataclasses.replace(estimate, error=error, inflation=inflation.get(path, math.nan)))
-    return found
+    return list(itertools.compress(found, listed))
 
 
 def _scalars(twin: Twin, path: str, unknown: Unknown) -> list[tuple[ParameterEstimate, float]]:
@@ -110,7 +114,7 @@ def _parameter_name(path: str) -> str:
     """A path in the twin as its user knows it: .params['k'] is k."""
     if path.startswith(".params["):
         return path.removeprefix(".params").replace("'", "").replace("][", ".").strip("[]")
-    return "initial state" if path == ".initial" else path.lstrip(".")
+    return "initial state" if path == INITIAL else path.lstrip(".")
 
 
 def _raw_errors(twin: Twin, data: Dataset, names: list[str]) -> list[float]:

@@ -13,7 +13,7 @@ from twinfold._core import tree_take
 from twinfold.data import Batch, Dataset
 from twinfold.data._batch import output_spread
 from twinfold.data._rows import check_batch, rows_of, with_own_values
-from twinfold.model import Twin
+from twinfold.model import Twin, Unknown
 from twinfold.model._learned.base import learned_parts
 from twinfold.model._learned.base import trainable as trainable_leaves
 from twinfold.numerics import NoProjection
@@ -79,6 +79,9 @@ def prepare(
     draws = trainable == "all" or not _drawn(twin)
     statistics = statistics_for(twin, data, states) if draws else None
     inputs = 0 if batch.w is None else batch.w.shape[-1]
+    if twin.warmup is not None and statistics is not None and statistics.x_std is not None:
+        # Runs may start anywhere: initial states vary as much as states do.
+        twin = twin.with_starts(_starts(twin, len(data)), statistics.x_std)
 
     def draw(key: Array) -> Estimate:
         drawn = twin
@@ -141,6 +144,12 @@ def _first_projected(twin: Twin, methods: tuple[AbstractMethod, ...], project: P
     if project not in ("late", "always"):
         raise ValueError(f'project={project!r}: give "late" or "always".')
     return 0 if project == "always" or isinstance(twin.projection, NoProjection) else len(methods) - 1
+
+
+def _starts(twin: Twin, runs: int) -> Float[Array, "R n"]:
+    """The initial states of all runs."""
+    assert isinstance(twin.initial, Unknown)
+    return jax.vmap(twin.initial.value)(jnp.arange(runs))
 
 
 def _drawn(twin: Twin) -> bool:

@@ -27,7 +27,7 @@ def statistics_for(twin: Twin, data: Dataset, states: int) -> Statistics:
     """
     statistics = data.statistics(observed_states=twin.observe is None)
     parts = [part for part in learned_parts(twin) if isinstance(part, MLP) and part.scaling == "data"]
-    if statistics.x_mean is not None or not parts:
+    if statistics.x_mean is not None or not (parts or twin.warmup is not None):
         return statistics
     batch = data.batch()
     inputs = 0 if batch.w is None else batch.w.shape[-1]

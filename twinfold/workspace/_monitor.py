@@ -9,7 +9,7 @@ from twinfold.data import Dataset
 from twinfold.io import write_csv, write_text
 from twinfold.monitor import Verdict, watch
 from twinfold.plot import save
-from twinfold.workspace._data import WHOLE_RUNS, read_data
+from twinfold.workspace._data import options_for_files, read_data
 from twinfold.workspace._fit import Fitted
 from twinfold.workspace._workspace import Workspace
 
@@ -38,7 +38,7 @@ def monitor_workspace(
     """
     folder = workspace.run_folder / "monitor" if folder is None else folder
     state = _read_state(folder) if resume else None
-    data = read_data(workspace.config.data, Path(), source=list(new), **WHOLE_RUNS)
+    data = _read_files(workspace, new)
     reference = _healthy_data(workspace, healthy)
     watched = watch(fitted.twin, reference, data, state=state, window=window, false_alarm_rate=false_alarm_rate)
     # The state comes last, with the length of the table: a call that is killed is repeated from the state before it.
@@ -63,9 +63,17 @@ def _earlier_windows(folder: Path, state: dict | None) -> list[dict[str, str]]:
         return []
 
 
+def _read_files(workspace: Workspace, files: Sequence[str]) -> Dataset:
+    """All outputs in some files; a column that names the runs may be missing."""
+    config = workspace.config.data
+    return read_data(
+        config, Path(), **options_for_files(config, files, states=[config.x0]) | {"outputs": config.outputs}
+    )
+
+
 def _healthy_data(workspace: Workspace, files: Sequence[str] | None) -> Dataset:
     if files is not None:
-        return read_data(workspace.config.data, Path(), source=list(files), **WHOLE_RUNS)
+        return _read_files(workspace, files)
     split = workspace.load_split()
     held_out = [data for data in (split.valid, split.test) if data is not None] or [split.train]
     runs = tuple(run for data in held_out for run in data.runs)

@@ -184,6 +184,7 @@ def test_what_a_group_has_is_not_estimated_again():
         known_batch(fit.twin, new)
 
 
+@pytest.mark.slow
 def test_each_seed_has_starts_of_its_own(fitted):
     *_, train, new, _ = fitted
     fit = tw.fit(oscillator(warmup=5), train, seeds=2, method=tw.LevenbergMarquardt(1), progress=False)

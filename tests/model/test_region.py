@@ -155,6 +155,7 @@ def test_a_fit_sets_the_region_of_the_measured_states():
     assert np.abs(same.twin.simulate([1.0], later).xs - physics).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_hidden_states_have_the_region_that_each_seed_passes_through():
     residual = tw.MLP(states=[1], adds_to=[1], width=3, depth=1, outside="hold", margin=0.5)
     twin = tw.Twin(
@@ -198,6 +199,7 @@ def test_mistakes_are_named(options, message):
         tw.MLP(**options)
 
 
+@pytest.mark.slow
 def test_a_model_file_keeps_the_region(tmp_path):
     twin, _, fit = fitted()
     path = tmp_path / "model.twin"

@@ -113,6 +113,7 @@ def test_what_cannot_be_is_refused(options, message):
         tw.Network(**({"in_size": 1, "out_size": 1} | options))
 
 
+@pytest.mark.slow
 def test_a_trained_law_keeps_its_structure():
     """Friction learned from a decay that the structure fits: dissipative before and after."""
     law = tw.Network(1, 1, width=4, depth=1, structure=["odd", "dissipative"], zero_last=True)

@@ -12,6 +12,7 @@ PLANE = tw.Constraint(lambda x: x[0] + 2 * x[1] - 1)
 CIRCLE = tw.Constraint(lambda x: x @ x - 1)
 
 
+@eqx.filter_jit
 def projected(projection, constraint, x, level=None):
     zero = jnp.zeros(1) if level is None else level
     return projection.project(constraint, jnp.array(0.0), x, {}, zero, anchor=x)
@@ -50,6 +51,7 @@ def test_without_slack_it_stays_exact():
 
 @pytest.mark.parametrize("metric", [None, [1.0, 4.0]])
 def test_derivatives_three_ways(metric):
+    @jax.jit
     def end(raw, x):
         constraint = eqx.tree_at(lambda slack: slack.size.raw, tw.Slack(CIRCLE), raw)
         return projected(tw.Newton(metric=metric), constraint, x).x
@@ -64,6 +66,7 @@ def test_derivatives_three_ways(metric):
         np.testing.assert_allclose(found[1], by_x, atol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("weight", "integrator", "confirmed"), [(1.0, tw.Euler(), True), (1.3, tw.RK4(2), False)])
 def test_a_fit_finds_how_much_slack_the_data_ask_for(weight, integrator, confirmed):
     """Data on circles. Their radius corrects Euler's steps; an ellipse only takes exact steps away from the data."""

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from twinfold.cli import app
 
 pytest.importorskip("pandas")
+pytestmark = pytest.mark.slow
 
 SYSTEM = """
 import jax.numpy as jnp

@@ -23,7 +23,7 @@ from twinfold.report._metrics import metric_tables, metric_units
 from twinfold.report._predictions import thin
 from twinfold.report._response_figures import response_figures, unsupported_intervals
 from twinfold.report._responses import MARGIN, SUPPORT_RADIUS, is_supported_inside, part_function, response
-from twinfold.report._summary import _openings
+from twinfold.report._summary import _openings, slack_verdict
 from twinfold.report._tables import parameter_table
 
 METRICS = {
@@ -391,3 +391,13 @@ def test_the_residual_is_tested_on_a_held_out_run(report):
     assert {"residual-0", "residual-1"} <= set(figures)
     drawn = figures["residual-0"]["data"][2]
     assert drawn["x"] == list(range(1, 7))  # a quarter of its 24 samples
+
+
+@pytest.mark.parametrize(
+    ("size", "share", "verdict"),
+    [(0.1, "0.99", "confirm it."), (1.0, "0.5", "in part."), (30.0, "0.0011", "contradict it")],
+)
+def test_the_slack_of_a_constraint_is_explained(size, share, verdict):
+    sentence = slack_verdict(size)
+    assert f"by {share} of the way" in sentence
+    assert verdict in sentence

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from twinfold.identify._guard import CONFOUNDED
+from twinfold.model import Slack, Unknown
 from twinfold.numerics import ExplicitRungeKutta, NoProjection, Unconstrained
 from twinfold.report._analysis import Analysis
 from twinfold.report._learned_parts import LearnedPart
@@ -14,6 +15,7 @@ from twinfold.report._numbers import format_number
 from twinfold.report._predictions import usable_seeds
 
 MAX_LISTED = 8  # names in a sentence; the others are counted
+CONFIRMED, REJECTED = 0.9, 0.01  # shares of the way to a manifold with slack that a step takes
 MAX_EXTRAPOLATION = 0.01  # share of samples outside the training range without a warning
 
 
@@ -25,6 +27,22 @@ def summarise(analysis: Analysis) -> dict[str, list[str]]:
         "Failures": _failures(analysis),
         "Warnings": _warnings(analysis),
     }
+
+
+def slack_verdict(size: float) -> str:
+    """How much slack the data ask for, and what this says about the constraint."""
+    share = 1 / (1 + size**2)
+    verdict = (
+        "the data confirm it"
+        if share > CONFIRMED
+        else "the data contradict it, and it has next to no effect"
+        if share < REJECTED
+        else "the data confirm it in part"
+    )
+    return (
+        f"The constraint has a slack of {size:.3g}: each step moves the state by {share:.2g} of the way to the "
+        f"manifold; {verdict}."
+    )
 
 
 def listed(names: Sequence[object], separator: str = ", ") -> str:
@@ -44,6 +62,13 @@ def _model(analysis: Analysis) -> list[str]:
     sentences += [_learned_part(part) for part in analysis.parts] or ["It has no learned part."]
     if analysis.estimates:
         sentences.append(f"Estimated parameters: {listed(analysis.estimates, '; ')}.")
+    if twin.warmup is not None:
+        sentences.append(
+            "Initial states are estimated: of a training run from all of its samples, of any other run from its first "
+            f"{twin.warmup}, which then do not count as predicted."
+        )
+    if isinstance(twin.constraint, Slack) and isinstance(twin.constraint.size, Unknown):
+        sentences.append(slack_verdict(float(twin.constraint.size.value())))
     else:
         sentences.append("It has no unknown parameters.")
     held = "held constant" if twin.cell.input_interpolation == "hold" else "interpolated"

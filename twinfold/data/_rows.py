@@ -77,13 +77,8 @@ def rows_of(twin: Twin, data: Dataset) -> Rows:
     unfitted = twin.runs is None and twin.warmup is None  # all of its parameters are first guesses
     if unfitted or not (estimated or twin.has_own_parameters):
         return Rows(batch, None, np.zeros(count, np.int32))
-    unknown = [*own_parameters(twin), *([twin.initial] if isinstance(twin.initial, Unknown) else [])]
-    places = [_value_indices(twin, each, data) for each in unknown]
-    starts = None
-    if estimated:
-        fitted = isinstance(twin.initial, Unknown) and twin.initial.owner is not None
-        starts = places[-1] if fitted else np.full(count, -1, np.int32)
-    owners = places[: len(own_parameters(twin))]
+    owners = [_value_indices(twin, each, data) for each in own_parameters(twin)]
+    starts = _value_indices(twin, twin.initial, data) if estimated else None
     missing = np.any(np.stack([*owners, *([] if starts is None else [starts])]) < 0, axis=0)
     if not missing.any():
         indices = twin.run_indices(data.names, data.groups)
@@ -129,9 +124,9 @@ def known_batch(twin: Twin, data: Dataset) -> Batch:
     )
 
 
-def _value_indices(twin: Twin, unknown: Unknown, data: Dataset) -> Int[np.ndarray, " R"]:
-    """The index of the value of each run, by its name or group; -1 where it has none."""
-    if unknown.owner is None or twin.runs is None or twin.groups is None:
+def _value_indices(twin: Twin, unknown: Any, data: Dataset) -> Int[np.ndarray, " R"]:
+    """The index of the value of each run, by its name or group; -1 where it has none, or nothing was estimated."""
+    if not isinstance(unknown, Unknown) or unknown.owner is None or twin.runs is None or twin.groups is None:
         return np.full(len(data), -1, np.int32)
     owner = np.asarray(unknown.owner.value)
     keys, wanted = (twin.groups, data.groups) if unknown.per_group else (twin.runs, data.names)

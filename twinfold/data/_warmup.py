@@ -72,7 +72,8 @@ class Newcomers(eqx.Module):
 
         states, raws = jax.vmap(estimate)(self.batch, guesses, free_start, self.owners)
         if own:
-            values = [_with_values(unknown, raw) for unknown, raw in zip(own, raws, strict=True)]
+            owner = Frozen(jnp.arange(self.batch.size, dtype=jnp.int32))
+            values = [unknown.with_raw(raw, owner) for unknown, raw in zip(own, raws, strict=True)]
             twin = eqx.tree_at(own_parameters, twin, values)
         return twin if self.starts is None else twin.with_starts(states, size)
 
@@ -162,10 +163,7 @@ def _single_run(twin: Twin) -> Callable[[list[Array]], Twin]:
     own = own_parameters(twin)
 
     def of_run(raws: list[Array]) -> Twin:
-        ones = [
-            eqx.tree_at(lambda u: (u.raw, u.owner), unknown, (raw, None), is_leaf=lambda node: node is None)
-            for unknown, raw in zip(own, raws, strict=True)
-        ]
+        ones = [unknown.with_raw(raw, None) for unknown, raw in zip(own, raws, strict=True)]
         return eqx.tree_at(own_parameters, alone, ones) if own else alone
 
     return of_run
@@ -191,8 +189,3 @@ def _variation(unknown: Unknown) -> Array | float:
     if unknown.spread is not None or unknown.owner is None or unknown.raw.shape[0] < 2:
         return 0.1 if unknown.spread is None else unknown.spread
     return jnp.maximum(jnp.std(unknown.raw, axis=0), 1e-3)
-
-
-def _with_values(unknown: Unknown, raw: Float[Array, "R ..."]) -> Unknown:
-    owner = Frozen(jnp.arange(raw.shape[0], dtype=jnp.int32))
-    return eqx.tree_at(lambda u: (u.raw, u.owner), unknown, (raw, owner), is_leaf=lambda node: node is None)

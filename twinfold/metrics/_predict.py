@@ -135,12 +135,11 @@ def predict(model: Twin | Fit, data: Dataset) -> Predictions:
     seeds = model.seeds if fitted else (0,)
     twins, batch = _stacked(model) if fitted else twin, rows.batch
     predicted, violation, relative, result = _simulate(twins, batch, rows.newcomers, fitted)
-    seen = np.arange(batch.ts.shape[1]) < rows.warmup[:, None]
     return Predictions(
         seeds,
         data.names,
         **{name: np.asarray(getattr(batch, name)) for name in ("ts", "y", "length")},
-        mask=np.asarray(batch.mask) & ~seen[..., None],
+        mask=np.asarray(rows.unseen.mask),
         warmup=rows.warmup,
         predicted=np.asarray(predicted),
         violation=_finite_or_inf(violation),

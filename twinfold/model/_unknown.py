@@ -125,12 +125,11 @@ class Unknown(eqx.Module):
         owner = [distinct.index(group) for group in groups] if self.per_group else range(len(groups))
         count = len(distinct) if self.per_group else len(groups)
         raw = jnp.zeros((count, *self.guess.value.shape), self.raw.dtype)
-        return eqx.tree_at(
-            lambda u: (u.raw, u.owner),
-            self,
-            (raw, Frozen(jnp.asarray(list(owner), jnp.int32))),
-            is_leaf=lambda node: node is None,
-        )
+        return self.with_raw(raw, Frozen(jnp.asarray(list(owner), jnp.int32)))
+
+    def with_raw(self, raw: Float[Array, "..."], owner: Frozen | None) -> "Unknown":
+        """A copy with these values: one for each run or group, by `owner`, or a single one without it."""
+        return eqx.tree_at(lambda u: (u.raw, u.owner), self, (raw, owner), is_leaf=lambda node: node is None)
 
     def centred(self) -> "Unknown":
         """A copy whose first guess is the median of the values of the runs or groups: for a new one."""

@@ -158,6 +158,28 @@ def test_a_fitted_start_survives_a_file(fitted, tmp_path):
     np.testing.assert_array_equal(tw.predict(loaded, new).predicted, tw.predict(fit.twin, new).predicted)
 
 
+def test_another_recording_of_the_same_name_has_another_start(fitted, tmp_path):
+    """Runs without names are called 0, 1, ...: so are those of every other file."""
+    *_, train, new, fit = fitted
+    named = tw.Dataset.from_arrays(TS, np.stack([run.y for run in new.runs]), names=NAMES[:2])
+    expected = tw.predict(fit.twin, new)
+    tw.save_model(tmp_path / "a.twin", fit.twin, about=tw.ModelInfo(states=("x", "v"), outputs=("x", "v")))
+    loaded = tw.load_model(tmp_path / "a.twin", oscillator(warmup=20, constraint=fit.twin.constraint))
+    for twin in (fit.twin, loaded):
+        found = tw.predict(twin, named)
+        np.testing.assert_array_equal(found.warmup, [20, 20])
+        np.testing.assert_array_equal(found.predicted, expected.predicted)
+    np.testing.assert_array_equal(tw.predict(loaded, train).warmup, 0)
+
+
+def test_a_validation_set_of_the_same_names_is_validated_on_its_own_starts(fitted):
+    *_, train, new, fit = fitted
+    named = tw.Dataset.from_arrays(TS, np.stack([run.y for run in new.runs]), names=NAMES[:2])
+    twin = oscillator(warmup=20, constraint=fit.twin.constraint)
+    again = tw.fit(twin, train, valid=named, method=tw.LevenbergMarquardt(15), progress=False)
+    np.testing.assert_allclose(again.scores, fit.scores, rtol=1e-12)
+
+
 def test_what_a_group_has_is_not_estimated_again():
     """Known: the rate of each machine. New: the gain of each run."""
     rates, gains = {"m": 0.5, "n": 1.5}, [1.0, 2.0, 3.0, 1.5]

@@ -16,7 +16,7 @@ from twinfold.data._blocks import check_blocks, cut_blocks
 from twinfold.data._readers.arrays import runs_from_arrays
 from twinfold.data._readers.layout import Layout
 from twinfold.data._readers.recordings import read_runs
-from twinfold.data._run import Run
+from twinfold.data._run import Run, portable_bytes
 from twinfold.data._statistics import summarise
 from twinfold.io import unknown_name
 from twinfold.io._names import check_name
@@ -221,9 +221,7 @@ class Dataset:
             header.append((run.name, run.group, [None if array is None else array.shape for array in arrays]))
             for array in arrays:
                 if array is not None:
-                    # NaN has many bit patterns, and the byte order depends on the machine.
-                    values = np.where(np.isnan(array), np.nan, array)
-                    digest.update(np.ascontiguousarray(values, "<f8").tobytes())
+                    digest.update(portable_bytes(array))
         digest.update(json.dumps(header).encode())
         return digest.hexdigest()
 

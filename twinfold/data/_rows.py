@@ -78,7 +78,7 @@ def rows_of(twin: Twin, data: Dataset) -> Rows:
     if unfitted or not (estimated or twin.has_own_parameters):
         return Rows(batch, None, np.zeros(count, np.int32))
     owners = [_value_indices(twin, each, data) for each in own_parameters(twin)]
-    starts = _value_indices(twin, twin.initial, data) if estimated else None
+    starts = _start_indices(twin, data) if estimated else None
     missing = np.any(np.stack([*owners, *([] if starts is None else [starts])]) < 0, axis=0)
     if not missing.any():
         indices = twin.run_indices(data.names, data.groups)
@@ -92,7 +92,8 @@ def rows_of(twin: Twin, data: Dataset) -> Rows:
 
 def with_own_values(twin: Twin, data: Dataset) -> Twin:
     """The twin before a fit: with a value for each run or group, and with initial states if it has a warmup."""
-    complete = twin.for_runs(data.names, data.groups)
+    samples = twin.warmup or DEFAULT_WARMUP
+    complete = twin.for_runs(data.names, data.groups, tuple(run.origin(samples) for run in data.runs))
     if twin.warmup is None:
         return complete
     batch = data.batch()
@@ -122,6 +123,21 @@ def known_batch(twin: Twin, data: Dataset) -> Batch:
         f"warmup); it was fitted on {', '.join(twin.runs or ()) or 'no run yet'}. Leave that run out, or estimate what "
         'belongs to it first: fit(twin, data, trainable="per_run").'
     )
+
+
+def _start_indices(twin: Twin, data: Dataset) -> Int[np.ndarray, " R"]:
+    """The index of the estimated initial state of each run; -1 where it has none.
+
+    Parameters belong to a name, as that of a machine; a state belongs to a recording. Another recording of the same
+    name, as in a second file whose runs are numbered from one again, starts elsewhere.
+    """
+    found = _value_indices(twin, twin.initial, data)
+    if twin.runs is None or twin.origins is None or (isinstance(twin.initial, Unknown) and twin.initial.per_group):
+        return found
+    origins = dict(zip(twin.runs, twin.origins, strict=True))
+    samples = twin.warmup or DEFAULT_WARMUP
+    same = [origins.get(run.name) == run.origin(samples) for run in data.runs]
+    return np.where(same, found, -1).astype(np.int32)
 
 
 def _value_indices(twin: Twin, unknown: Any, data: Dataset) -> Int[np.ndarray, " R"]:

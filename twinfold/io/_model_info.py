@@ -84,6 +84,7 @@ class ModelHeader(Settings):
     structure: str
     runs: Names | None
     groups: Names | None
+    origins: Names | None = None  # absent from files of earlier versions
     arrays: Annotated[tuple[ArrayEntry, ...], Strict(False)]
 
 
@@ -136,6 +137,8 @@ def read_model(path: Path) -> tuple[ModelHeader, dict[str, np.ndarray]]:
             raise ValueError("the header lists other arrays than the file contains")
         if (header.runs is None) != (header.groups is None):
             raise ValueError("the header lists runs without groups, or groups without runs")
+        if header.origins is not None and len(header.origins) != len(header.runs or ()):
+            raise ValueError("the header lists other origins than runs")
     except ValueError as error:
         reason = str(error).rstrip(".")
         raise ValueError(f"{path} is not a model file of twinfold, or is damaged: {reason}.") from None

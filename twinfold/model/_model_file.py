@@ -50,6 +50,7 @@ def save_model(path: str | Path, twin: Twin, *, about: ModelInfo) -> None:
         structure=_structure(twin),
         runs=twin.runs,
         groups=twin.groups,
+        origins=twin.origins,
         arrays=tuple(ArrayEntry(name=name, shape=a.shape, dtype=str(a.dtype)) for name, a in arrays.items()),
     )
     write_model(Path(path), header, [np.asarray(array) for array in arrays.values()])
@@ -110,7 +111,7 @@ def _shapes(twin: Twin, header: ModelHeader, stored: Collection[str]) -> Twin:
         statistics = Statistics(x, x, x, w, w, jnp.ones(()), jnp.ones(()))
         complete = twin
         if header.runs is not None:
-            complete = twin.for_runs(header.runs, header.groups)
+            complete = twin.for_runs(header.runs, header.groups, header.origins)
             if twin.warmup is not None:
                 complete = complete.with_starts(jnp.zeros((len(header.runs), states)), jnp.ones(states))
         drawn = complete.initialise(jax.random.key(0), states=states, inputs=inputs, statistics=statistics)

@@ -77,6 +77,7 @@ class Twin(eqx.Module):
     warmup: int | None
     runs: tuple[str, ...] | None  # names of the runs that have parameters of their own
     groups: tuple[str, ...] | None  # the group of each
+    origins: tuple[str, ...] | None  # fingerprints of their first samples: names alone do not tell runs apart
 
     def __init__(
         self,
@@ -124,6 +125,7 @@ class Twin(eqx.Module):
         self.warmup = warmup
         self.runs = None
         self.groups = None
+        self.origins = None
 
     @property
     def field(self) -> Callable:
@@ -178,17 +180,20 @@ class Twin(eqx.Module):
             raise ValueError(f"run={run!r}: the twin was fitted on {', '.join(known) or 'no named runs'}.")
         return found[0]
 
-    def for_runs(self, names: tuple[str, ...], groups: tuple[str, ...] | None = None) -> "Twin":
-        """A copy in which each `Unknown` with `per_run` or `per_group` has a value for each of these."""
+    def for_runs(
+        self, names: tuple[str, ...], groups: tuple[str, ...] | None = None, origins: tuple[str, ...] | None = None
+    ) -> "Twin":
+        """A copy in which each `Unknown` with `per_run` or `per_group` has a value for each of these.
+
+        A run has one of these initial states if its name and, where they are given, its `origins` are the same.
+        """
         groups = names if groups is None else groups
         twin = jax.tree.map(
             lambda node: node.for_runs(groups) if is_unknown(node) and node.own else node,
             self,
             is_leaf=is_unknown,
         )
-        return eqx.tree_at(
-            lambda twin: (twin.runs, twin.groups), twin, (names, groups), is_leaf=lambda node: node is None
-        )
+        return _with_runs(twin, names, groups, origins)
 
     def with_starts(self, states: Float[Array, "R n"], size: Float[Array, " n"]) -> "Twin":
         """A copy in which the initial state of each run is to be estimated, from these; `size` of a change."""
@@ -199,7 +204,7 @@ class Twin(eqx.Module):
     def centred(self) -> "Twin":
         """A copy for new runs or groups: parameters with a value for each start from the median of these."""
         twin = jax.tree.map(lambda node: node.centred() if is_unknown(node) else node, self, is_leaf=is_unknown)
-        return eqx.tree_at(lambda twin: (twin.runs, twin.groups), twin, (None, None), is_leaf=lambda node: node is None)
+        return _with_runs(twin, None, None, None)
 
     def unknowns(self) -> list[Unknown]:
         """Every parameter that is to be estimated."""
@@ -354,6 +359,13 @@ class Twin(eqx.Module):
                 "others). They hold together with these and only add to the cost: remove them.",
                 stacklevel=3,
             )
+
+
+def _with_runs(twin: Twin, *identity: tuple[str, ...] | None) -> Twin:
+    """A copy with these names, groups and origins of runs."""
+    return eqx.tree_at(
+        lambda twin: (twin.runs, twin.groups, twin.origins), twin, identity, is_leaf=lambda node: node is None
+    )
 
 
 def _float_dtype(x0: Array) -> jnp.dtype:

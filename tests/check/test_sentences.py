@@ -172,6 +172,17 @@ def input_unused():
     return look(check_inputs, Twin(lambda x: jnp.stack([x[1], -x[0]])), spring_data(*spring(runs=1)))
 
 
+@cache
+def only_its_tap_used():
+    twin = Twin(lambda x, w: jnp.stack([x[1], w[1] - x[0]]))
+    return look(check_inputs, twin, spring_data(*spring(runs=1)).with_taps({"u": [0.1]}))
+
+
+@cache
+def tap_unused():
+    return look(check_inputs, spring_twin(), spring_data(*spring(runs=1)).with_taps({"u": [0.1]}))
+
+
 # Inputs between samples
 
 
@@ -401,6 +412,8 @@ TABLE = {
     "_physics.check_inputs": [
         (r"Nothing in the twin depends on the input u", input_unused, inputs_used),
         (r"^The twin uses every input", inputs_used, input_unused),
+        (r"depends on the input u\(t-0.1\)", tap_unused, only_its_tap_used),
+        (r"^The twin uses every input", only_its_tap_used, tap_unused),
     ],
     "_physics.check_state_sizes": [(r"y1 is 1e\+06 times as large as y0", sizes, holds)],
     "_timing.check_timing": [

@@ -21,10 +21,9 @@ ALLOWED += [("odd", "decreasing", "dissipative"), ("decreasing", "dissipative"),
 def drawn(structure, *, key=0, bounds=None, outside="auto", size=1, scale=4.0) -> tw.MLP:
     """A part with random weights, much larger than those that are drawn, units and a region from data."""
     mlp = tw.MLP(width=6, depth=2, structure=structure, bounds=bounds, outside=outside)
-    n = size
-    statistics = tw.model.Statistics(
-        *(jnp.full(n, v) for v in (1.5, 0.6, 3.0)), None, None, jnp.array(0.0), jnp.array(1.0)
-    )
+    n, zero, one = size, jnp.array(0.0), jnp.array(1.0)
+    mean, std, rate = (jnp.full(n, value) for value in (1.5, 0.6, 3.0))
+    statistics = tw.model.Statistics(mean, std, rate, None, None, zero, one)
     mlp = mlp.initialise(jax.random.key(key), Context(n, 0, jnp.float64, statistics))
     network = jax.tree.map(lambda leaf: scale * leaf if eqx.is_array(leaf) else leaf, mlp.network)
     region = covered_region(mlp.covered([SEEN] * n, n), [True] * n, mlp.margin, np.float64)

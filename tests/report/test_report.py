@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -23,7 +24,7 @@ from twinfold.report._metrics import metric_tables, metric_units
 from twinfold.report._predictions import thin
 from twinfold.report._response_figures import response_figures, unsupported_intervals
 from twinfold.report._responses import MARGIN, SUPPORT_RADIUS, is_supported_inside, part_function, response
-from twinfold.report._summary import _openings, slack_verdict
+from twinfold.report._summary import _openings, _slacks, slack_verdict
 from twinfold.report._tables import parameter_table
 
 METRICS = {
@@ -401,3 +402,22 @@ def test_the_slack_of_a_constraint_is_explained(size, share, verdict):
     sentence = slack_verdict(size)
     assert f"by {share} of the way" in sentence
     assert verdict in sentence
+    assert f"{size:.3g} ± 0.02:" in slack_verdict(size, 0.0203)
+    assert "±" not in sentence
+
+
+def test_each_slack_of_a_stack_has_its_own_sentence():
+    size = tw.Unknown(0.5, positive=True)
+    stack = tw.Stack([tw.Constraint(lambda x: x[0]), tw.Slack(tw.Constraint(lambda x: x[1]), size)])
+    twin = tw.Twin(lambda x: -x, constraint=stack)
+    estimates = [ParameterEstimate("cell.constraint.parts[1].size", 0.5, 1.0, 0.04)]
+    (sentence,) = _slacks(SimpleNamespace(twin=twin, estimates=estimates))  # pyright: ignore[reportArgumentType]
+    assert sentence.startswith("The part parts[1] of the constraint has a slack of 0.5 ± 0.04: ")
+    exact = tw.Twin(lambda x: -x, constraint=tw.Slack(stack.parts[0], 0.5))
+    assert not _slacks(SimpleNamespace(twin=exact, estimates=()))  # given, not estimated  # pyright: ignore[reportArgumentType]
+
+
+def test_a_twin_with_estimates_is_not_said_to_have_no_unknowns(report):
+    _, page, _ = report
+    assert "Estimated parameters: k = " in page
+    assert "no unknown parameters" not in page

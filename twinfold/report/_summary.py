@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+import jax
 import numpy as np
 
 from twinfold.identify._guard import CONFOUNDED
@@ -29,8 +30,8 @@ def summarise(analysis: Analysis) -> dict[str, list[str]]:
     }
 
 
-def slack_verdict(size: float) -> str:
-    """How much slack the data ask for, and what this says about the constraint."""
+def slack_verdict(size: float, error: float = math.nan, part: str = "The constraint") -> str:
+    """How much slack the data ask for, its standard error, and what this says about the constraint."""
     share = 1 / (1 + size**2)
     verdict = (
         "the data confirm it"
@@ -39,8 +40,9 @@ def slack_verdict(size: float) -> str:
         if share < REJECTED
         else "the data confirm it in part"
     )
+    uncertainty = f" ± {error:.2g}" if math.isfinite(error) else ""
     return (
-        f"The constraint has a slack of {size:.3g}: each step moves the state by {share:.2g} of the way to the "
+        f"{part} has a slack of {size:.3g}{uncertainty}: each step moves the state by {share:.2g} of the way to the "
         f"manifold; {verdict}."
     )
 
@@ -62,18 +64,34 @@ def _model(analysis: Analysis) -> list[str]:
     sentences += [_learned_part(part) for part in analysis.parts] or ["It has no learned part."]
     if analysis.estimates:
         sentences.append(f"Estimated parameters: {listed(analysis.estimates, '; ')}.")
+    else:
+        sentences.append("It has no unknown parameters.")
     if twin.warmup is not None:
         sentences.append(
             "Initial states are estimated: of a training run from all of its samples, of any other run from its first "
             f"{twin.warmup}, which then do not count as predicted."
         )
-    if isinstance(twin.constraint, Slack) and isinstance(twin.constraint.size, Unknown):
-        sentences.append(slack_verdict(float(twin.constraint.size.value())))
-    else:
-        sentences.append("It has no unknown parameters.")
+    sentences += _slacks(analysis)
     held = "held constant" if twin.cell.input_interpolation == "hold" else "interpolated"
     between = f" Inputs are {held} between samples." if train.input_names else ""
     return [*sentences, f"{_integrator(analysis)}{between}", _constraint(analysis)]
+
+
+def _slacks(analysis: Analysis) -> list[str]:
+    """A sentence for each part of the constraint with a slack that was estimated."""
+    leaves = jax.tree_util.tree_flatten_with_path(analysis.twin.constraint, is_leaf=_is_slack)[0]
+    found = [(jax.tree_util.keystr(path), node) for path, node in leaves if _is_slack(node)]
+    sentences = []
+    for path, node in found:
+        if isinstance(node.size, Unknown):
+            own = (each.error for each in analysis.estimates if each.name.endswith(f"constraint{path}.size"))
+            part = f"The part {path.lstrip('.')} of the constraint" if path else "The constraint"
+            sentences.append(slack_verdict(float(node.size.value()), next(own, math.nan), part))
+    return sentences
+
+
+def _is_slack(node: object) -> bool:
+    return isinstance(node, Slack)
 
 
 def _learned_part(part: LearnedPart) -> str:

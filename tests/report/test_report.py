@@ -5,7 +5,6 @@ import json
 import math
 import re
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import equinox as eqx
@@ -409,12 +408,10 @@ def test_the_slack_of_a_constraint_is_explained(size, share, verdict):
 def test_each_slack_of_a_stack_has_its_own_sentence():
     size = tw.Unknown(0.5, positive=True)
     stack = tw.Stack([tw.Constraint(lambda x: x[0]), tw.Slack(tw.Constraint(lambda x: x[1]), size)])
-    twin = tw.Twin(lambda x: -x, constraint=stack)
     estimates = [ParameterEstimate("cell.constraint.parts[1].size", 0.5, 1.0, 0.04)]
-    (sentence,) = _slacks(SimpleNamespace(twin=twin, estimates=estimates))  # pyright: ignore[reportArgumentType]
+    (sentence,) = _slacks(stack, estimates)
     assert sentence.startswith("The part parts[1] of the constraint has a slack of 0.5 ± 0.04: ")
-    exact = tw.Twin(lambda x: -x, constraint=tw.Slack(stack.parts[0], 0.5))
-    assert not _slacks(SimpleNamespace(twin=exact, estimates=()))  # given, not estimated  # pyright: ignore[reportArgumentType]
+    assert not _slacks(tw.Slack(stack.parts[0], 0.5), [])  # given, not estimated
 
 
 def test_a_twin_with_estimates_is_not_said_to_have_no_unknowns(report):

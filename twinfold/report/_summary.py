@@ -8,8 +8,9 @@ import numpy as np
 
 from twinfold.identify._guard import CONFOUNDED
 from twinfold.model import Slack, Unknown
-from twinfold.numerics import ExplicitRungeKutta, NoProjection, Unconstrained
+from twinfold.numerics import AbstractConstraint, ExplicitRungeKutta, NoProjection, Unconstrained
 from twinfold.report._analysis import Analysis
+from twinfold.report._estimates import ParameterEstimate
 from twinfold.report._learned_parts import LearnedPart
 from twinfold.report._metrics import BASELINES, DIGITS, SPLITS, TITLES, TWIN, headline, metric_units, metric_value
 from twinfold.report._numbers import format_number
@@ -71,20 +72,20 @@ def _model(analysis: Analysis) -> list[str]:
             "Initial states are estimated: of a training run from all of its samples, of any other run from its first "
             f"{twin.warmup}, which then do not count as predicted."
         )
-    sentences += _slacks(analysis)
+    sentences += _slacks(twin.constraint, analysis.estimates)
     held = "held constant" if twin.cell.input_interpolation == "hold" else "interpolated"
     between = f" Inputs are {held} between samples." if train.input_names else ""
     return [*sentences, f"{_integrator(analysis)}{between}", _constraint(analysis)]
 
 
-def _slacks(analysis: Analysis) -> list[str]:
+def _slacks(constraint: AbstractConstraint, estimates: Sequence[ParameterEstimate]) -> list[str]:
     """A sentence for each part of the constraint with a slack that was estimated."""
-    leaves = jax.tree_util.tree_flatten_with_path(analysis.twin.constraint, is_leaf=_is_slack)[0]
+    leaves = jax.tree_util.tree_flatten_with_path(constraint, is_leaf=_is_slack)[0]
     found = [(jax.tree_util.keystr(path), node) for path, node in leaves if _is_slack(node)]
     sentences = []
     for path, node in found:
         if isinstance(node.size, Unknown):
-            own = (each.error for each in analysis.estimates if each.name.endswith(f"constraint{path}.size"))
+            own = (each.error for each in estimates if each.name.endswith(f"constraint{path}.size"))
             part = f"The part {path.lstrip('.')} of the constraint" if path else "The constraint"
             sentences.append(slack_verdict(float(node.size.value()), next(own, math.nan), part))
     return sentences

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from twinfold.identify._guard import CONFOUNDED
+from twinfold.metrics import extrapolation_share
 from twinfold.model import Slack, Unknown
 from twinfold.numerics import AbstractConstraint, ExplicitRungeKutta, NoProjection, Unconstrained
 from twinfold.report._analysis import Analysis
@@ -220,6 +221,10 @@ def _warnings(analysis: Analysis) -> list[str]:
                 f"On the {SPLITS.get(split, split)} data, inputs of a learned part leave the range of the training "
                 f"data, where it extrapolates: {listed(large)}."
             )
+    for split, each in analysis.splits.items():
+        share = extrapolation_share(each.predictions)
+        if split != "train" and share.dominates:
+            sentences.append(share.sentence(f"the {SPLITS.get(split, split)} runs"))
     ranges = [
         f"{name if part.kind == 'MLP' else f'{name} of {part.title}'} from {low:.3g} to {high:.3g}"
         for part in analysis.parts

@@ -258,14 +258,17 @@ class MLP(AbstractLearned):
     def _fading(self) -> bool:
         return self.outside == "fade" or (self.outside == "auto" and self.time)
 
-    def __call__(self, t: Scalar, x: State, w: Float[Array, " d"] | None = None) -> State:
-        everything = tuple(range(x.shape[0]))
-        features = [select(x, everything if self.states is None else self.states)]
+    def features(self, t: Scalar, x: State, w: Float[Array, " d"] | None = None) -> Float[Array, " in"]:
+        """What the network sees: the chosen states and inputs, and time."""
+        features = [select(x, tuple(range(x.shape[0])) if self.states is None else self.states)]
         if self.inputs:
             if w is None:
                 raise ValueError(f"MLP(inputs={list(self.inputs)}): the model was given no inputs w.")
             features.append(select(w, self.inputs))
         if self.time:
             features.append(jnp.asarray(t, x.dtype)[None])
-        out = self.response(jnp.concatenate(features) if len(features) > 1 else features[0])
-        return spread_out(out, everything if self.adds_to is None else self.adds_to, x.shape[0])
+        return jnp.concatenate(features) if len(features) > 1 else features[0]
+
+    def __call__(self, t: Scalar, x: State, w: Float[Array, " d"] | None = None) -> State:
+        out = self.response(self.features(t, x, w))
+        return spread_out(out, tuple(range(x.shape[0])) if self.adds_to is None else self.adds_to, x.shape[0])

@@ -23,7 +23,7 @@ from twinfold.report._metrics import metric_tables, metric_units
 from twinfold.report._predictions import thin
 from twinfold.report._response_figures import response_figures, unsupported_intervals
 from twinfold.report._responses import MARGIN, SUPPORT_RADIUS, is_supported_inside, part_function, response
-from twinfold.report._summary import _openings, _slacks, slack_verdict
+from twinfold.report._summary import _learned_part, _openings, _slacks, slack_verdict
 from twinfold.report._tables import parameter_table
 
 METRICS = {
@@ -418,3 +418,15 @@ def test_a_twin_with_estimates_is_not_said_to_have_no_unknowns(report):
     _, page, _ = report
     assert "Estimated parameters: k = " in page
     assert "no unknown parameters" not in page
+
+
+def test_what_is_true_of_a_part_by_construction_is_said():
+    part = tw.MLP(states=[0], adds_to=[0], width=2, depth=1, structure=["odd", "dissipative"], bounds=(-2.0, 2.0))
+    twin = tw.Twin(tw.GreyBox(lambda x: -x, part)).initialise(jax.random.key(0), states=1)
+    samples = Samples(np.zeros(3), np.ones((3, 1)), None, np.zeros(3, int))
+    (described,) = describe_parts(twin, samples, ["v"], [])
+    sentence = _learned_part(described)
+    assert "with 7 weights, odd, dissipative, from -2 to 2 by construction; inputs v; added to dv/dt." in sentence
+    two = Samples(np.zeros(3), np.ones((3, 2)), None, np.zeros(3, int))
+    (plain,) = describe_parts(known_twin(), two, ["x", "v"], ["w"])
+    assert "construction" not in _learned_part(plain)

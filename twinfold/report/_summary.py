@@ -99,6 +99,7 @@ def _is_slack(node: object) -> bool:
 def _learned_part(part: LearnedPart) -> str:
     kind = f"{part.layers} network" if part.layers else part.kind
     sentence = f"Learned part {part.title}: {kind} with {_count(part.weights, 'weight')}"
+    sentence += f", {part.structure} by construction" if part.structure else ""
     if part.kind == "MLP" and part.inputs:
         return f"{sentence}; inputs {listed(part.inputs)}; added to {listed(part.outputs)}."
     if part.inputs:

@@ -94,6 +94,15 @@ def test_outputs_count_in_units_of_their_spread():
     assert share.error == pytest.approx(wrong[0] / sum(wrong))
 
 
+def test_an_error_that_diverges_does_not_overflow():
+    predictions = tw.predict(known_twin(), data_with([np.where(TS >= 5, 1.0, 0.5)]))
+    huge = predictions.predicted.copy()
+    huge[0, 0, 8:, 0] = [1e200, 1e250, np.inf]
+    share = extrapolation_share(dataclasses.replace(predictions, predicted=huge))
+    assert share.error == pytest.approx(1.0)
+    assert share.samples == pytest.approx(5 / 10)  # what is not finite has no share
+
+
 def test_a_twin_with_nothing_learned_never_extrapolates():
     data = data_with([TS])
     assert not tw.predict(tw.Twin(lambda x: jnp.ones_like(x)), data).extrapolated.any()

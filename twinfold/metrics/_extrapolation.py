@@ -63,7 +63,10 @@ def extrapolation_share(predictions: Predictions, seed: int = 0) -> Extrapolatio
     outside = predictions.extrapolated[seed]
     use = predictions.mask & np.isfinite(predictions.predicted[seed])
     spread = _spread(predictions.y, predictions.mask)
-    squares = np.where(use, (predictions.predicted[seed] - predictions.y) / spread, 0.0) ** 2
+    errors = np.where(use, predictions.predicted[seed], predictions.y) - predictions.y
+    errors = np.where(predictions.mask, errors / spread, 0.0)
+    # Shares do not depend on the unit, and the square of a diverging error would overflow.
+    squares = (errors / max(float(np.abs(errors).max()), np.finfo(np.float64).tiny)) ** 2
     total = float(squares.sum())
     by_run = np.where(outside[..., None], squares, 0.0).sum((1, 2))
     counted = use.any(-1)

@@ -7,7 +7,7 @@ from support.check_cases import NET, TS, known, look, pendulum, rod, spring, spr
 
 from twinfold.check import examine
 from twinfold.check._identifiability import check_identifiability, describe_direction
-from twinfold.check._invariant import check_invariants
+from twinfold.check._invariant import MeasuredConstraint, check_invariants, measured_slack
 from twinfold.check._manifold import check_initial_states, check_rank
 from twinfold.data._dataset import Dataset
 from twinfold.model._constraint.base import Conserved, Constraint, Stack
@@ -88,6 +88,30 @@ def test_much_noise_hides_nothing_and_invents_nothing():
     assert right.severity == "ok"
     assert right.detail["noise"] == pytest.approx(0.05, rel=0.3)
     assert wrong.severity == "problem"
+
+
+@pytest.mark.parametrize(("conserved", "noise", "slack"), [(False, 0.02, 0.05), (True, 0.02, 0.05), (False, 0.1, 0.1)])
+def test_the_slack_has_the_error_that_it_is_said_to_have(conserved, noise, slack):
+    """Over many data sets: the mean is right, and the estimate is off by its standard error."""
+    rng, ts = np.random.default_rng(0), np.linspace(0, 20, 400)
+    wave = np.sqrt(2) * slack * np.sin(ts * np.pi)  # of ten whole periods
+    found = []
+    for _ in range(60):
+        runs = [
+            MeasuredConstraint("a", ts, wave + noise * rng.normal(size=ts.size), 1.0, noise * (1 + 0.06 * rng.normal()))
+            for _ in range(2)
+        ]
+        found.append(measured_slack(runs, conserved))
+    values, errors = np.array(found).T
+    assert abs(values.mean() - slack) < 4 * values.std() / np.sqrt(60) + 1e-3 * slack
+    assert 0.7 < values.std() / errors.mean() < 1.4
+
+
+def test_no_slack_is_claimed_without_an_error_where_the_noise_is_unknown():
+    short = MeasuredConstraint("a", np.arange(4.0), np.full(4, 0.3), 1.0, np.nan)
+    slack, error = measured_slack([short], conserved=False)
+    assert slack == pytest.approx(0.3)
+    assert np.isnan(error)
 
 
 @pytest.mark.slow

@@ -37,6 +37,7 @@ from twinfold.check._timing import check_timing
 from twinfold.data._dataset import Dataset
 from twinfold.model._constraint.base import Conserved, Constraint, Stack
 from twinfold.model._constraint.bounds import Bounds
+from twinfold.model._constraint.slack import Slack
 from twinfold.model._fields import BlackBox, GreyBox
 from twinfold.model._learned.base import AbstractLearned
 from twinfold.model._learned.mlp import MLP
@@ -172,6 +173,17 @@ def input_unused():
     return look(check_inputs, Twin(lambda x: jnp.stack([x[1], -x[0]])), spring_data(*spring(runs=1)))
 
 
+@cache
+def only_its_tap_used():
+    twin = Twin(lambda x, w: jnp.stack([x[1], w[1] - x[0]]))
+    return look(check_inputs, twin, spring_data(*spring(runs=1)).with_taps({"u": [0.1]}))
+
+
+@cache
+def tap_unused():
+    return look(check_inputs, spring_twin(), spring_data(*spring(runs=1)).with_taps({"u": [0.1]}))
+
+
 # Inputs between samples
 
 
@@ -229,6 +241,13 @@ def contradicted():
     sized = Constraint(lambda x: (x @ x - 1.0) * 2)
     twin = Twin(turning, constraint=Stack([UNIT, sized, outside]))
     return findings(MANIFOLD, twin, circle(radius=1.3, start=[-1.3, 0.2]))
+
+
+@cache
+def loosely(radius):
+    """A constraint with slack beside an exact one, which the data confirm."""
+    exact = Constraint(lambda x: x @ x - radius**2)
+    return look(check_invariants, Twin(turning, constraint=Stack([Slack(UNIT), exact])), circle(radius=radius))
 
 
 @cache
@@ -401,6 +420,8 @@ TABLE = {
     "_physics.check_inputs": [
         (r"Nothing in the twin depends on the input u", input_unused, inputs_used),
         (r"^The twin uses every input", inputs_used, input_unused),
+        (r"depends on the input u\(t-0.1\)", tap_unused, only_its_tap_used),
+        (r"^The twin uses every input", only_its_tap_used, tap_unused),
     ],
     "_physics.check_state_sizes": [(r"y1 is 1e\+06 times as large as y0", sizes, holds)],
     "_timing.check_timing": [
@@ -436,7 +457,15 @@ TABLE = {
     "_invariant._check_equation": [
         (r"^g0 \(g = 0\) holds in the data", holds, contradicted),
         (r"^The measurements contradict g0 .*A twin that enforces it", contradicted, holds),
+        (r"a slack of s = 0.69 ± 0.0003 \(g = level \+ s, .* Slack\(constraint\)", contradicted, holds),
+        (r"[Ss]lack", contradicted, guessed_radius),
         (r"^The measurements contradict g0 .*at its first guess", guessed_radius, contradicted),
+    ],
+    "_invariant._check_slack": [
+        (r"^g0 is only nearly true, .* s = 0.0201 ± 0.0002 .* 1.0% of its scale", lambda: loosely(1.01), holds),
+        (r"^g0 is only nearly true", lambda: loosely(1.01), lambda: loosely(1.0)),
+        (r"^g0 holds .* they ask for no slack", lambda: loosely(1.0), lambda: loosely(1.01)),
+        (r"^g1 \(g = 0\) holds in the data", lambda: loosely(1.01), contradicted),
     ],
     "_invariant._check_bound": [
         (r"^The measurements stay within the bounds of g1", holds, contradicted),

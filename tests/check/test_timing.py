@@ -68,7 +68,7 @@ def test_a_late_input_is_found_with_its_delay():
     assert found.severity == "warning"
     assert found.detail["delays"] == {"u": 2}
     assert found.detail["flipped"] == []
-    assert "shift the column u by that much" in found.message
+    assert f"data.taps = {{u = [{2 * (TS[1] - TS[0]):.6g}]}}" in found.message
 
 
 def test_nothing_is_said_where_it_makes_no_difference():

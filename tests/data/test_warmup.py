@@ -7,7 +7,7 @@ import pytest
 
 import twinfold as tw
 from twinfold.data._rows import begun, known_batch, rows_of
-from twinfold.data._warmup import NOISE
+from twinfold.data._warmup import DEFAULT_WARMUP, NOISE
 
 TS = np.linspace(0.0, 6.0, 121)
 NAMES = ["a", "b", "c", "d"]
@@ -26,8 +26,10 @@ def circle(starts, noise=0.0, seed=0):
 
 def starts_of(twin, data):
     """The estimated initial states of the runs, and the twin that has them."""
-    adapted = begun(twin, data.runs)
-    assert adapted is not None
+    found = begun(twin, data.runs)
+    assert found is not None
+    adapted, seen = found
+    assert np.all(seen == (twin.warmup or DEFAULT_WARMUP))
     assert isinstance(adapted.initial, tw.Unknown)
     return np.stack([np.asarray(adapted.initial.value(run)) for run in range(len(data))]), adapted
 

@@ -305,3 +305,18 @@ def test_the_region_of_a_learned_part_is_exported(outside, tmp_path):
     other = twin_with(tw.model.Region(-9 * three, 9 * three, 0.5 * three))
     x, w = jnp.array([3.0]), jnp.zeros(1)
     assert np.abs(twin.field(0.0, x, None, w, {}) - other.field(0.0, x, None, w, {})).max() > 1e-3
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("structure", "bounds"),
+    [(("odd", "dissipative"), (-3.0, 3.0)), (("decreasing",), None), (("even", "positive"), (0.5, 2.0))],
+    ids=lambda value: "-".join(map(str, value or ("none",))),
+)
+def test_a_structured_part_is_exported(structure, bounds, tmp_path):
+    part = tw.MLP(states=[0], adds_to=[0], width=6, depth=1, structure=structure, bounds=bounds)
+    twin = tw.Twin(tw.GreyBox(lambda x, w: w - x, part)).initialise(jr.key(0), states=1, inputs=1)
+    spec = ExportSpec("part", ["x"], ["u"], ["x"], 0.1, [0.5], x_low=[-4], x_high=[4], w_low=[-1], w_high=[2])
+    report = export_c(twin, spec, tmp_path, reference=build_reference(twin, spec, samples=100, horizon=50))
+    assert report.checked, report.messages
+    assert (report.largest_difference or 0.0) <= 1e-12

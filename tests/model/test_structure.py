@@ -10,7 +10,7 @@ import pytest
 
 import twinfold as tw
 from twinfold.model._learned.base import Context
-from twinfold.model._learned.structure import IMPOSSIBLE, STRUCTURES
+from twinfold.model._learned.structure import IMPOSSIBLE, NEAR_ZERO, STRUCTURES, not_negative
 
 
 class Resisting(eqx.Module):
@@ -105,12 +105,25 @@ def test_derivatives_are_exact(structure):
         ({"bounds": (-1.0, 2.0), "structure": "odd"}, "equal size"),
         ({"bounds": (-1.0, 2.0), "structure": "positive"}, "must not be negative"),
         ({"activation": jnp.sin, "structure": "increasing"}, "monotone activation"),
-        ({"in_size": 2, "structure": "dissipative"}, "as many of both"),
+        ({"out_size": 2, "structure": "dissipative"}, "as many of both"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         tw.Network(**({"in_size": 1, "out_size": 1} | options))
+
+
+def test_what_is_not_negative_is_a_smooth_maximum():
+    """(z + sqrt(z^2 + 4 a^2)) / 2, monotone to the last bit, with the slope 1/2 at zero."""
+    z = jnp.concatenate([-jnp.logspace(8, -8, 200), jnp.zeros(1), jnp.logspace(-8, 8, 200)])
+    p = not_negative(z)
+    assert np.all(p > 0)
+    assert np.all(np.diff(p) >= 0)
+    near = np.abs(z) < 1
+    np.testing.assert_allclose(p[near], ((z + jnp.sqrt(z**2 + 4 * NEAR_ZERO**2)) / 2)[near], rtol=1e-11)
+    slope = jax.grad(lambda z: not_negative(z[None])[0])
+    assert slope(jnp.array(0.0)) == 0.5
+    np.testing.assert_allclose(slope(jnp.array(1e-9)), 0.5, atol=1e-7)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from twinfold.data._dataset import Dataset
+from twinfold.metrics import predict
 from twinfold.model._twin import Twin
 from twinfold.monitor import Watch, watch
 from twinfold.monitor._verdict import binomial_tail, describe_feature
@@ -177,3 +178,62 @@ def test_the_binomial_tail():
     assert binomial_tail(0, 10, 0.1) == pytest.approx(1)
     assert binomial_tail(1, 10, 0.1) == pytest.approx(1 - 0.9**10)
     assert binomial_tail(10, 10, 0.1) == pytest.approx(1e-10, rel=1e-3)
+
+
+WARMUP = 15
+SWING = Twin(
+    lambda x: jnp.stack([x[1], -x[0]]),
+    observe=lambda x: x[:1],
+    initial=lambda y: jnp.append(y, 0.0),
+    warmup=WARMUP,
+    integrator=RK4(2),
+)
+
+
+def swings(runs, samples=75, seed=0):
+    """Runs of an oscillator that start anywhere, with noise; its speed is hidden."""
+    rng, ts = np.random.default_rng(seed), DT * np.arange(samples)
+    ys = [np.cos(ts + phase) + NOISE * rng.normal(size=samples) for phase in rng.uniform(0, 6, runs)]
+    return Dataset.from_arrays(ts, ys, output_names=["x"])
+
+
+def test_samples_that_a_start_was_estimated_from_are_no_evidence():
+    """Every window lies behind them, and a fault that is in them alone is not seen."""
+    watching = Watch.calibrate(SWING, swings(4), window=WINDOW)
+    assert watching.healthy["windows"] == 4 * 3  # of 75 samples 60 are left
+    data = swings(2, seed=1)
+    rows = watching.take(data)
+    assert [row["samples"] for row in rows] == [WINDOW] * 6
+    np.testing.assert_allclose([row["from"] for row in rows[:3]], DT * (WARMUP + WINDOW * np.arange(3)))
+    # The residuals are those of the predictions that count in an evaluation.
+    windows = ResidualWindows.start(SWING, ["x"], window=None)
+    (whole,) = windows.collect(data.select(["0"]))
+    predictions = predict(SWING, data.select(["0"]))
+    assert whole.samples == int(predictions.mask.sum())
+    error = (predictions.y - predictions.predicted[0])[predictions.mask]
+    np.testing.assert_allclose(whole.features["x.size"], np.log(np.sqrt(np.mean(error**2))), rtol=1e-4)
+
+
+def test_a_watch_that_stops_within_the_start_goes_on_there():
+    data = swings(1, seed=2)
+    run = data.runs[0]
+    whole = Watch.calibrate(SWING, swings(4), window=WINDOW)
+    state = json.loads(json.dumps(whole.state()))
+    expected = whole.take(data)
+    first = Watch.from_state(SWING, state, data)
+    first.windows.begin(run)
+    for index in range(5):
+        assert first.windows.sample(float(run.ts[index]), None, run.y[index]) is None
+    first.taken[run.name] = 5
+    state = json.loads(json.dumps(first.state()))
+    assert state["windows"]["ahead"] == WARMUP - 5
+    rows = Watch.from_state(SWING, state, data).take(data)
+    assert [row["from"] for row in rows] == [row["from"] for row in expected]
+    np.testing.assert_allclose([row["score"] for row in rows], [row["score"] for row in expected], rtol=1e-6)
+
+
+def test_healthy_runs_that_are_all_start_are_too_few():
+    with pytest.raises(ValueError, match="without those that initial states are estimated from"):
+        Watch.calibrate(SWING, swings(4, samples=18), window=8)
+    with pytest.raises(ValueError, match="0 of 0 healthy windows could be judged"):
+        Watch.calibrate(SWING, swings(4, samples=WARMUP), window="run")

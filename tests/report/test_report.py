@@ -23,7 +23,7 @@ from twinfold.report._metrics import metric_tables, metric_units
 from twinfold.report._predictions import thin
 from twinfold.report._response_figures import response_figures, unsupported_intervals
 from twinfold.report._responses import MARGIN, SUPPORT_RADIUS, is_supported_inside, part_function, response
-from twinfold.report._summary import _openings, slack_verdict
+from twinfold.report._summary import _learned_part, _openings, _slacks, slack_verdict
 from twinfold.report._tables import parameter_table
 
 METRICS = {
@@ -401,3 +401,32 @@ def test_the_slack_of_a_constraint_is_explained(size, share, verdict):
     sentence = slack_verdict(size)
     assert f"by {share} of the way" in sentence
     assert verdict in sentence
+    assert f"{size:.3g} ± 0.02:" in slack_verdict(size, 0.0203)
+    assert "±" not in sentence
+
+
+def test_each_slack_of_a_stack_has_its_own_sentence():
+    size = tw.Unknown(0.5, positive=True)
+    stack = tw.Stack([tw.Constraint(lambda x: x[0]), tw.Slack(tw.Constraint(lambda x: x[1]), size)])
+    estimates = [ParameterEstimate("cell.constraint.parts[1].size", 0.5, 1.0, 0.04)]
+    (sentence,) = _slacks(stack, estimates)
+    assert sentence.startswith("The part parts[1] of the constraint has a slack of 0.5 ± 0.04: ")
+    assert not _slacks(tw.Slack(stack.parts[0], 0.5), [])  # given, not estimated
+
+
+def test_a_twin_with_estimates_is_not_said_to_have_no_unknowns(report):
+    _, page, _ = report
+    assert "Estimated parameters: k = " in page
+    assert "no unknown parameters" not in page
+
+
+def test_what_is_true_of_a_part_by_construction_is_said():
+    part = tw.MLP(states=[0], adds_to=[0], width=2, depth=1, structure=["odd", "dissipative"], bounds=(-2.0, 2.0))
+    twin = tw.Twin(tw.GreyBox(lambda x: -x, part)).initialise(jax.random.key(0), states=1)
+    samples = Samples(np.zeros(3), np.ones((3, 1)), None, np.zeros(3, int))
+    (described,) = describe_parts(twin, samples, ["v"], [])
+    sentence = _learned_part(described)
+    assert "with 7 weights, odd, dissipative, from -2 to 2 by construction; inputs v; added to dv/dt." in sentence
+    two = Samples(np.zeros(3), np.ones((3, 2)), None, np.zeros(3, int))
+    (plain,) = describe_parts(known_twin(), two, ["x", "v"], ["w"])
+    assert "construction" not in _learned_part(plain)

@@ -5,6 +5,8 @@ import random
 
 import pytest
 
+from twinfold.model import MLP
+from twinfold.model._learned.base import learned_parts
 from twinfold.train._loss import Loss
 from twinfold.workspace._config import (
     RENAMED,
@@ -18,6 +20,7 @@ from twinfold.workspace._config import (
     setting_names,
     stored_arguments,
 )
+from twinfold.workspace._new import new_project
 from twinfold.workspace._system import load_system
 from twinfold.workspace._workspace import open_workspace
 
@@ -268,6 +271,21 @@ def test_the_table_model_has_the_arguments_of_twin(tmp_path):
     assert system.arguments == {"width": 8, "depth": 2, "act": "tanh"}
     with pytest.raises(ValueError, match="line 6, in twin: AssertionError"):
         system.rebuild({"width": 9})
+
+
+@pytest.mark.parametrize(
+    ("template", "structure"), [("motor", ("odd", "dissipative")), ("tank", ("decreasing",)), ("pendulum", ("odd",))]
+)
+def test_the_structure_of_a_network_is_a_setting_of_the_templates(template, structure, tmp_path):
+    new_project(tmp_path / template, template=template)
+    setting = f"model.structure={list(structure)}".replace("'", '"')
+    plain, chosen = (open_workspace(tmp_path / template, each).load_system().twin for each in ([], [setting]))
+    (part,) = learned_parts(chosen)
+    assert isinstance(part, MLP)
+    assert part.structure == structure
+    (part,) = learned_parts(plain)
+    assert isinstance(part, MLP)
+    assert part.structure == ()
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ differences of g itself (see `_noise`), which includes correlations between sens
 
     excess^2 = mean (g - level)^2 - noise^2,        about zero for g = 0, about its mean for a conserved quantity
 
-is not explained by sensor noise. It is reported relative to max(|level|, sum_j |dg/dx_j| |x_j|): the relative error of
-the measured states that would explain it.
+is not explained by sensor noise: it is the slack s that the data ask for, g = level + s. It is reported relative to
+max(|level|, sum_j |dg/dx_j| |x_j|): the relative error of the measured states that would explain it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -24,7 +25,7 @@ from twinfold.check._noise import estimate_noise
 from twinfold.check._subject import Subject
 from twinfold.data import Batch
 from twinfold.model import Twin
-from twinfold.numerics._constraint import sides, value_and_jacobian
+from twinfold.numerics._constraint import sides, slack_of, value_and_jacobian
 
 MAX_EXCESS, PROBLEM_EXCESS = 2e-3, 2e-2  # relative: above the first a warning, above the second a problem
 SIGNIFICANCE = 5.0  # standard deviations of the estimated noise variance
@@ -43,10 +44,18 @@ class MeasuredConstraint:
 
     def excess(self, conserved: bool) -> float:
         """Return the excess over the noise; zero if not significant."""
-        square = float(np.var(self.g)) if conserved else float(np.mean(self.g**2))
-        noise = self.noise if np.isfinite(self.noise) else 0.0
+        square, noise = self.square(conserved), self.known_noise
         chance = SIGNIFICANCE * np.sqrt(2 / len(self.g)) * noise**2
         return float(np.sqrt(square - noise**2)) if square > noise**2 + chance else 0.0
+
+    @property
+    def known_noise(self) -> float:
+        """The noise; zero if it is unknown."""
+        return self.noise if np.isfinite(self.noise) else 0.0
+
+    def square(self, conserved: bool) -> float:
+        """Return the mean square of g - level; of a conserved quantity, whose level is as noisy, the variance."""
+        return float(np.var(self.g)) if conserved else float(np.mean(self.g**2))
 
     def drift(self) -> float:
         """Return the mean of the last tenth minus that of the first."""
@@ -59,12 +68,14 @@ def check_invariants(subject: Subject) -> list[Finding]:
     if not subject.constrained:
         return []
     found = []
-    equations, guessed = equation_rows(subject), rows_with_unknowns(subject)
+    equations, guessed, loose = equation_rows(subject), rows_with_unknowns(subject), rows_with_slack(subject)
     conserved = np.abs(np.nan_to_num(constraint_jacobians(subject)[1])).max(axis=(0, 2)) > 0
     for row, series in measured_constraints(subject).items():
         if isinstance(series, str):
             message = f"Whether g{row} holds in the data is unknown: {series}."
             found.append(Finding("invariant", "note", message, {"constraint": row, "measured": False}))
+        elif row in equations and loose[row]:
+            found.append(_check_slack(row, series, conserved=bool(conserved[row])))
         elif row in equations:
             found.append(_check_equation(row, series, conserved=bool(conserved[row]), guessed=bool(guessed[row])))
         else:
@@ -103,6 +114,7 @@ def _measure(subject: Subject, row: int, states: list[int]) -> list[MeasuredCons
 
 
 def _check_equation(row: int, series: list[MeasuredConstraint], *, conserved: bool, guessed: bool) -> Finding:
+    slack, error = measured_slack(series, conserved)
     relative = np.array([each.excess(conserved) / each.scale for each in series])
     noise = np.array([np.nan_to_num(each.noise) / each.scale for each in series])
     worst = int(np.argmax(relative))
@@ -122,6 +134,7 @@ def _check_equation(row: int, series: list[MeasuredConstraint], *, conserved: bo
         message = f"{name} holds in the data to within noise of {np.median(noise):.2g} of its scale"
         message += f" (excess {largest:.1g})." if largest > 0 else "."
         return Finding("invariant", "ok", message, detail)
+    detail |= {"slack": slack, "error": error}
     severity: Severity = "problem" if largest > PROBLEM_EXCESS and not guessed else "warning"
     beyond = f", {largest / noise[worst]:.0f} times the noise" if noise[worst] > 0 else ""
     message = (
@@ -133,9 +146,49 @@ def _check_equation(row: int, series: list[MeasuredConstraint], *, conserved: bo
         "It depends on an Unknown parameter at its first guess: correct the guess, or let the fit estimate it."
         if guessed
         else "A twin that enforces it cannot follow these data: correct the constraint (a length, a unit, a loss of "
-        "energy) or remove it before training."
+        f"energy) or remove it before training. If it is nearly true, it needs a slack of {_words(slack, error)} "
+        "(g = level + s, over all runs): Slack(constraint), and the fit estimates how far to trust it."
     )
     return Finding("invariant", severity, message, detail)
+
+
+def measured_slack(series: Sequence[MeasuredConstraint], conserved: bool) -> tuple[float, float]:
+    """Return the root mean square of s in g = level + s over all runs, and its standard error.
+
+    Of N samples with noise n, the variance of mean (g - level)^2 is (4 s^2 n^2 + 2 n^4) / N; that of n^2, estimated by
+    medians from the same samples, is about 6 n^4 / N.
+    """
+    counts = np.array([len(each.g) for each in series], float)
+    noise = np.array([each.known_noise**2 for each in series])
+    square = np.array([each.square(conserved) for each in series]) - noise
+    slack = float(np.sqrt(max(np.average(square, weights=counts), 0.0)))
+    if not slack or not all(np.isfinite(each.noise) for each in series):
+        return slack, np.nan
+    variance = np.sum(counts * (4 * np.maximum(square, 0.0) * noise + 8 * noise**2)) / counts.sum() ** 2
+    return slack, float(np.sqrt(variance) / (2 * slack))
+
+
+def _words(slack: float, error: float) -> str:
+    return f"s = {slack:.3g} ± {error:.1g}" if np.isfinite(error) else f"s = {slack:.3g} (of unknown error)"
+
+
+def _check_slack(row: int, series: list[MeasuredConstraint], *, conserved: bool) -> Finding:
+    """Whether the data ask for the slack that a constraint has, and for how much."""
+    slack, error = measured_slack(series, conserved)
+    relative = max(each.excess(conserved) / each.scale for each in series)
+    noise = float(np.median([each.known_noise for each in series]))
+    detail = {"constraint": row, "slack": slack, "error": error, "relative": relative, "noise": noise}
+    if relative <= MAX_EXCESS:
+        message = (
+            f"g{row} holds in the data to within noise of {noise:.2g}: they ask for no slack. Without Slack(...) the "
+            "twin keeps it exactly."
+        )
+        return Finding("invariant", "note", message, detail | {"slack": 0.0})
+    message = (
+        f"g{row} is only nearly true, as its Slack says: the data ask for {_words(slack, error)} in g = level + s, "
+        f"{relative:.1%} of its scale in the worst run, beyond noise of {noise:.2g}."
+    )
+    return Finding("invariant", "ok", message, detail)
 
 
 def _check_bound(row: int, series: list[MeasuredConstraint]) -> Finding:
@@ -176,6 +229,14 @@ def rows_with_unknowns(subject: Subject) -> np.ndarray:
         return np.zeros(samples.level.shape[1], bool)
     slopes = eqx.filter_jit(jax.jacfwd(residual))(raw_values(physics))
     return np.any([(np.abs(slope) > 0).reshape(len(slope), -1).any(axis=1) for slope in slopes], axis=0)
+
+
+def rows_with_slack(subject: Subject) -> np.ndarray:
+    """Return for each constraint whether it has a slack."""
+    samples, physics = subject.samples, subject.physics
+    t, x = tree_take((samples.t, samples.x), 0)
+    sizes = slack_of(physics.constraint, t, x, physics.parameters(subject.batch.run[samples.run[0]]))
+    return np.zeros(samples.level.shape[1], bool) if sizes is None else np.asarray(sizes) > 0
 
 
 @eqx.filter_jit

@@ -14,6 +14,7 @@ from twinfold._core import RESULTS, tree_take
 from twinfold.check._finding import Finding, join_names
 from twinfold.check._quick_fit import explained_after_fit
 from twinfold.check._subject import BlockedError, Subject, with_last_layers
+from twinfold.data._taps import is_tap_of
 from twinfold.model import BlackBox, Network, Twin
 from twinfold.model._learned.base import learned_parts
 from twinfold.numerics._stability import stability_problem
@@ -171,7 +172,8 @@ def check_inputs(subject: Subject) -> list[Finding]:
         p = twin.parameters(tree_take(subject.batch.run, samples.run[index]))
         at = tree_take((samples.t, samples.x, samples.w, samples.level), index)
         effect += np.nan_to_num(np.asarray(_input_effect(twin, p, *at)))
-    unused = [name for name, size in zip(names, effect, strict=True) if size == 0]
+    used = [name for name, size in zip(names, effect, strict=True) if size > 0]
+    unused = [name for name in names if name not in used and not any(is_tap_of(tap, name) for tap in used)]
     if unused:
         message = (
             f"Nothing in the twin depends on the input {join_names(unused)}, neither the physics nor a learned part: "

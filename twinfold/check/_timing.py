@@ -75,7 +75,7 @@ def _describe(subject: Subject, treatment: Treatment, factor: float, linear: boo
         wishes.append(
             f"{name} later by {delay} sample{'s' if delay > 1 else ''} ({delay * step:.3g}{subject.unit('t', 'time')})"
         )
-        change = f"shift the column {name} by that much"
+        change = f"let the model use the delayed input, data.taps = {{{name} = [{delay * step:.6g}]}}"
         if delay == max(DELAYS):
             change += " or more; a lag that the physics lacks looks like this, too"
         changes.append(change)

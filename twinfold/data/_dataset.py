@@ -18,6 +18,7 @@ from twinfold.data._readers.layout import Layout
 from twinfold.data._readers.recordings import read_runs
 from twinfold.data._run import Run, portable_bytes
 from twinfold.data._statistics import summarise
+from twinfold.data._taps import Interpolation, Taps, check_taps, tap_names, tapped
 from twinfold.io import unknown_name
 from twinfold.io._names import check_name
 from twinfold.model import Statistics
@@ -113,7 +114,7 @@ class Dataset:
             raise ValueError("outputs is empty; name at least one column.")
         layout = Layout(outputs=outputs, **options)
         runs = read_runs(path, layout, format="csv", folder=Path())
-        return Dataset(runs, layout.output_names, tuple(layout.inputs))
+        return Dataset(runs, layout.output_names, layout.input_names)
 
     def __len__(self) -> int:
         """Number of runs."""
@@ -185,6 +186,30 @@ class Dataset:
         return dataclasses.replace(
             self, runs=tuple(block for run in self.runs for block in cut_blocks(run, count, gap))
         )
+
+    def with_taps(self, taps: Taps, *, interpolation: Interpolation = "hold") -> "Dataset":
+        """The data set with delayed copies of inputs, as further inputs behind the others.
+
+        **Arguments:** `taps`, for the name of an input its delays, in the unit of the times; `interpolation`, as that
+        of the twin: an input is held between samples, or `"linear"`. If it is held, a tap is the mean of the delayed
+        input over a step, which matters only if the delay is no multiple of the step. Before the start of a run an
+        input is as at its first sample.
+
+        **Returns:** a data set whose inputs are `u`, ..., `u(t-0.5)`, ...; cut it into `blocks` afterwards, so that a
+        block knows what came before it.
+
+        **Raises:** `ValueError` for what is no input, or no positive time.
+
+        **Example:**
+
+        ```python
+        data = tw.Dataset.from_arrays([0.0, 0.5, 1.0], np.zeros((1, 3, 1)), inputs=[[1.0, 2.0, 3.0]], input_names=["u"])
+        data.with_taps({"u": [0.5]}).runs[0].w  # [[1., 1.], [2., 1.], [3., 2.]]
+        ```
+        """
+        check_taps(taps, self.input_names, self.output_names)
+        runs = tuple(tapped(run, self.input_names, taps, interpolation) for run in self.runs)
+        return dataclasses.replace(self, runs=runs, input_names=(*self.input_names, *tap_names(taps)))
 
     def batch(self, dtype: Any = None) -> Batch:
         """Whole runs, padded to the longest; `dtype` defaults to JAX's float."""

@@ -33,6 +33,7 @@ def load_dataset(
     block_gap: int | None = None,
     dt: float | None = None,
     records: Mapping[str, Mapping[str, str]] | None = None,
+    taps: Mapping[str, Sequence[float]] | None = None,
     format: Format = "auto",
     folder: str | os.PathLike[str] = ".",
 ) -> Dataset:
@@ -66,6 +67,8 @@ def load_dataset(
       are one run.
     - `max_step`: cut a run wherever two rows are more than this many seconds apart. What a run is cut into is named
       `run[0]`, `run[1]`, ... and forms a group unless `group` is given.
+    - `taps`: delayed copies of inputs, as further inputs: for the name of an input its delays, see
+      `Dataset.with_taps`. Between samples an input is held, or with `fill="linear"` interpolated.
     - `blocks`, `block_gap`: cut each run into that many blocks, see `Dataset.blocks`. With `x0`, the initial state of a
       block is that of its first row.
 
@@ -110,9 +113,10 @@ def load_dataset(
         block_gap=block_gap,
         dt=dt,
         records=records or {},
+        taps=taps or {},
     )
     runs = read_runs(source, layout, format=format, folder=Path(folder))
-    return Dataset(runs, layout.output_names, tuple(inputs))
+    return Dataset(runs, layout.output_names, layout.input_names)
 
 
 def columns_of(source: Any, *, time: str, format: Format = "auto", folder: str | os.PathLike[str] = ".") -> set[str]:

@@ -101,15 +101,16 @@ def with_own_values(twin: Twin, data: Dataset) -> Twin:
     return complete.with_starts(states, state_size(twin, batch, states))
 
 
-def begun(twin: Twin, runs: Sequence[Run]) -> Twin | None:
+def begun(twin: Twin, runs: Sequence[Run]) -> tuple[Twin, Int[np.ndarray, " R"]] | None:
     """The twin with the initial states and own parameters of these runs, in their order, from their first samples.
 
-    None if it was fitted on all of them, or has nothing that belongs to single runs.
+    Also returns how many samples of each run were seen for it, see `Rows.warmup`. None if the twin was fitted on all of
+    them, or has nothing that belongs to single runs.
     """
     samples = twin.warmup or DEFAULT_WARMUP
     outputs, inputs = (tuple(str(index) for index in range(count)) for count in (runs[0].outputs, runs[0].inputs))
     rows = rows_of(twin, Dataset(tuple(run.until(samples) for run in runs), outputs, inputs))
-    return None if rows.newcomers is None else rows.adapt(twin)
+    return None if rows.newcomers is None else (rows.adapt(twin), rows.warmup)
 
 
 def known_batch(twin: Twin, data: Dataset) -> Batch:

@@ -9,5 +9,7 @@ from ._evaluate import Evaluation as Evaluation
 from ._evaluate import evaluate as evaluate
 from ._evaluate import measure as measure
 from ._evaluate import with_true_field as with_true_field
+from ._extrapolation import ExtrapolationShare as ExtrapolationShare
+from ._extrapolation import extrapolation_share as extrapolation_share
 from ._predict import Predictions as Predictions
 from ._predict import predict as predict

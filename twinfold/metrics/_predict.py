@@ -13,8 +13,11 @@ from twinfold.data import Batch, Dataset
 from twinfold.data._rows import check_rows, rows_of, simulate_row
 from twinfold.data._warmup import Newcomers
 from twinfold.model import Twin
+from twinfold.model._learned.outside import extrapolates
 from twinfold.numerics import AbstractConstraint, violation_scale
 from twinfold.train import Fit
+
+BY_SEED = ("predicted", "violation", "relative_violation", "extrapolated")  # arrays [S, R, T, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Predictions:
     `relative_violation` is the violation divided by max(|level|, ||dg/dx(x0)|| ||x0||); both are infinite where they
     are not finite. `result` is the outcome of each step. Samples beyond the `length` of a run are padding. `warmup` is
     the number of samples from which the initial state of each run was estimated; `mask` is False there, since they
-    were seen.
+    were seen. `extrapolated` says where a learned part is outside of the region of its training data.
 
     **Example:**
 
@@ -48,6 +51,7 @@ class Predictions:
     relative_violation: np.ndarray  # [S, R, T, m]
     result: RESULTS  # [S, R, T]
     warmup: np.ndarray  # [R]
+    extrapolated: np.ndarray  # [S, R, T]
 
     @property
     def is_sample(self) -> np.ndarray:
@@ -90,7 +94,7 @@ class Predictions:
         length = self.length[rows]
         cut = slice(int(length.max()))
         by_run = {name: getattr(self, name)[rows, cut] for name in ("ts", "y", "mask")}
-        by_seed = {name: getattr(self, name)[:, rows, cut] for name in ("predicted", "violation", "relative_violation")}
+        by_seed = {name: getattr(self, name)[:, rows, cut] for name in BY_SEED}
         result = tree_take(self.result, (slice(None), rows, cut))
         return dataclasses.replace(
             self, runs=self.runs[rows], length=length, warmup=self.warmup[rows], result=result, **by_run, **by_seed
@@ -106,7 +110,7 @@ class Predictions:
             length=length,
             mask=(self.mask & within[..., None])[:, cut],
             **{name: getattr(self, name)[:, cut] for name in ("ts", "y")},
-            **{name: getattr(self, name)[:, :, cut] for name in ("predicted", "violation", "relative_violation")},
+            **{name: getattr(self, name)[:, :, cut] for name in BY_SEED},
             result=jax.tree.map(lambda codes: codes[:, :, cut], self.result),
         )
 
@@ -134,7 +138,7 @@ def predict(model: Twin | Fit, data: Dataset) -> Predictions:
     check_rows(twin, rows, data)
     seeds = model.seeds if fitted else (0,)
     twins, batch = _stacked(model) if fitted else twin, rows.batch
-    predicted, violation, relative, result = _simulate(twins, batch, rows.newcomers, fitted)
+    predicted, violation, relative, result, extrapolated = _simulate(twins, batch, rows.newcomers, fitted)
     return Predictions(
         seeds,
         data.names,
@@ -145,6 +149,7 @@ def predict(model: Twin | Fit, data: Dataset) -> Predictions:
         violation=_finite_or_inf(violation),
         relative_violation=_finite_or_inf(relative),
         result=result,
+        extrapolated=np.asarray(extrapolated) & (np.arange(batch.ts.shape[1]) < np.asarray(batch.length)[:, None]),
     )
 
 
@@ -187,15 +192,22 @@ def _stacked(fit: Fit) -> Twin:
 @eqx.filter_jit
 def _simulate(
     twins: Twin, batch: Batch, newcomers: Newcomers | None, stacked: bool
-) -> tuple[Array, Array, Array, RESULTS]:
+) -> tuple[Array, Array, Array, RESULTS, Array]:
     """The predictions of a stack of twins, or of one twin, in either case with a leading axis of seeds."""
 
-    def run(twin: Twin, row: Batch) -> tuple[Array, Array, Array, RESULTS]:
-        simulation = simulate_row(twin, row)
+    def run(twin: Twin, row: Batch) -> tuple[Array, Array, Array, RESULTS, Array]:
+        p = twin.parameters(row.run)
+        simulation = simulate_row(twin, row, p)
         trajectory = simulation.trajectory
-        return simulation.valid_ys, trajectory.violation, trajectory.relative_violation, trajectory.result
 
-    def runs(twin: Twin) -> tuple[Array, Array, Array, RESULTS]:
+        def outside(t: Array, x: Array, w: Array | None) -> Array:
+            return extrapolates(twin, t, twin.state(t, x, w, p), w)
+
+        extrapolated = jax.vmap(outside)(row.ts, trajectory.xs, row.w)
+        violations = trajectory.violation, trajectory.relative_violation
+        return simulation.valid_ys, *violations, trajectory.result, extrapolated
+
+    def runs(twin: Twin) -> tuple[Array, Array, Array, RESULTS, Array]:
         twin = twin if newcomers is None else newcomers.adapt(twin)
         return jax.vmap(lambda row: run(twin, row))(batch)
 

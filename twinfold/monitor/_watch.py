@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from twinfold.data import Dataset
+from twinfold.data._rows import rows_of
 from twinfold.model import Twin
 from twinfold.monitor._limits import MIN_HEALTHY
 from twinfold.monitor._monitor import Monitor
@@ -78,7 +79,7 @@ class Watch:
 
         **Raises:** `ValueError` if there are too few healthy windows, or residuals that never vary.
         """
-        length = _window_length(healthy, window)
+        length = _window_length(rows_of(twin, healthy).warmup, healthy, window)
         start = partial(
             ResidualWindows.start, twin, healthy.output_names, window=length, restart=restart, degree=degree
         )
@@ -197,30 +198,32 @@ def watch(
     return result
 
 
-def _window_length(data: Dataset, window: int | str | None) -> int | None:
-    samples = [len(run.ts) for run in data.runs]
+def _window_length(seen: Sequence[int] | np.ndarray, data: Dataset, window: int | str | None) -> int | None:
+    """The samples of a window, where so many at the start of each run were `seen`."""
+    samples = [max(len(run.ts) - int(before), 0) for run, before in zip(data.runs, seen, strict=True)]
     if isinstance(window, str):
         if window != "run":
             raise ValueError(f'window={window!r}: give a number of samples, or "run".')
         return None
     if window is None:
         window = int(np.clip(sum(samples) // HEALTHY_WINDOWS, MIN_WINDOW, MAX_WINDOW))
-        window = min(window, max(samples))
+        window = max(min(window, max(samples)), 1)
     count = sum(each // window for each in samples) if window > 0 else 0
     if count < MIN_HEALTHY:
+        used = ", without those that initial states are estimated from" if np.any(seen) else ""
         raise ValueError(
-            f"window={window}: the healthy data ({sum(samples)} samples in {len(samples)} runs) contain {count} full "
-            f"windows; at least {MIN_HEALTHY} are needed, and 20 or more for a useful limit. Give a shorter window, or "
-            "more healthy data."
+            f"window={window}: the healthy data ({sum(samples)} samples in {len(samples)} runs{used}) contain {count} "
+            f"full windows; at least {MIN_HEALTHY} are needed, and 20 or more for a useful limit. Give a shorter "
+            "window, or more healthy data."
         )
     return window
 
 
 def _varying_features(features: Sequence[dict[str, float]]) -> list[dict[str, float]]:
     """Leave out features that are the same in every healthy window: they have no spread to judge by."""
-    names = list(features[0])
+    names = list(features[0]) if features else []
     values = np.array([[each[name] for name in names] for each in features])
-    finite = values[np.isfinite(values).all(axis=1)]
+    finite = values[np.isfinite(values).all(axis=1)] if features else values
     if len(finite) < MIN_HEALTHY:
         raise ValueError(
             f"{len(finite)} of {len(features)} healthy windows could be judged; at least {MIN_HEALTHY} are needed. In "

@@ -2,6 +2,7 @@
 
 A window is one cycle of the `Monitor`. If the state is measured, every window starts at its first measurement, so that
 a small error of the twin does not accumulate over a long run; otherwise the twin runs on from the start of the run.
+Samples from which that start was estimated are no evidence: they are in no window.
 """
 
 import math
@@ -39,7 +40,8 @@ class ResidualWindows:
 
     `outputs` names those of the `twin`; `window` is the number of samples, None for one window per run; `restart`:
     whether each window starts at its first measurement; `degree` of the shape. The rest is the state: the current
-    `run`, the `number` of complete windows in it, the times and residuals of the open window, and its `note`.
+    `run`, the `number` of complete windows in it, the times and residuals of the open window, its `note`, and the
+    number of samples `ahead` that the initial state was estimated from.
     """
 
     twin: Twin
@@ -52,6 +54,7 @@ class ResidualWindows:
     stepper: Stepper | None = None
     residuals: list[tuple[float, list[float]]] = field(default_factory=list)
     note: str = ""
+    ahead: int = 0
 
     @staticmethod
     def start(
@@ -71,15 +74,15 @@ class ResidualWindows:
 
     def begin(self, run: Run) -> None:
         """Start a run with its parameters and initial state; an incomplete window of the previous run is dropped."""
-        twin, index = self.twin, None
+        twin, index, seen = self.twin, None, 0
         if (estimated := begun(twin, (run,))) is not None:
-            twin, index = estimated, 0
+            (twin, (seen,)), index = estimated, 0
         elif twin.runs is not None and twin.has_own_parameters:
             indices = twin.run_indices((run.name,), (run.group,))
             assert indices is not None, "the twin was fitted on this run"
             index = indices[0]
         self.stepper = twin.stepper(run.x0, run=index)
-        self.run, self.number, self.residuals, self.note = run.name, 0, [], ""
+        self.run, self.number, self.residuals, self.note, self.ahead = run.name, 0, [], "", int(seen)
 
     def sample(self, t: float, w: np.ndarray | None, y: np.ndarray) -> Window | None:
         """Take one sample; return the window that it completes, if any."""
@@ -89,6 +92,9 @@ class ResidualWindows:
         out = self.stepper.step(t, w, y)
         if not out.ok:
             self.note = self.note or f"t = {t:.6g}: {out.message}"
+        if self.ahead > 0:
+            self.ahead -= 1
+            return None
         residual = out.residual if out.residual.shape == y.shape else np.full(y.shape, np.nan)
         self.residuals.append((float(t), np.where(out.ok, residual, np.nan).tolist()))
         return self._close() if len(self.residuals) == self.window else None
@@ -127,7 +133,7 @@ class ResidualWindows:
 
     def state(self) -> dict[str, Any]:
         """Return everything but the twin as plain JSON."""
-        return {name: getattr(self, name) for name in (*OPTIONS, "run", "number", "note")} | {
+        return {name: getattr(self, name) for name in (*OPTIONS, "run", "number", "note", "ahead")} | {
             "outputs": list(self.outputs),
             "stepper": None if self.stepper is None else self.stepper.state(),
             "residuals": [[t, [None if value != value else value for value in row]] for t, row in self.residuals],
@@ -141,7 +147,8 @@ class ResidualWindows:
             windows.begin(runs[state["run"]])
             assert windows.stepper is not None
             windows.stepper.restore(state["stepper"])
-            windows.number, windows.note = state["number"], state["note"]
+            # Up to version 0.2 samples ahead counted, so a state of it has none left.
+            windows.number, windows.note, windows.ahead = state["number"], state["note"], state.get("ahead", 0)
             windows.residuals = [
                 (t, [math.nan if value is None else value for value in row]) for t, row in state["residuals"]
             ]

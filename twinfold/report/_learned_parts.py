@@ -37,7 +37,7 @@ class LearnedPart:
     """A learned part: its `index` among all of them, the names of its inputs and outputs, its size.
 
     `samples` [N, in] are the values of its inputs along the data; empty if they cannot be observed. `region` [2, in]
-    are the ends beyond which it fades or holds its value.
+    are the ends beyond which it fades or holds its value; `structure`, what is true of it by construction.
     """
 
     title: str
@@ -49,6 +49,7 @@ class LearnedPart:
     layers: str
     samples: np.ndarray
     region: np.ndarray | None = None
+    structure: str = ""
 
 
 def sample_states(twin: Twin, data: Dataset, max_samples: int = MAX_SAMPLES) -> Samples:
@@ -109,7 +110,8 @@ def describe_parts(twin: Twin, samples: Samples, states: Sequence[str], inputs: 
             values = recorded.get(index, values)
         layers = "" if network is None else _layers(network)
         kind = type(node).__name__
-        parts.append(LearnedPart(title, kind, index, sees, gives, count_parameters(node), layers, values, region))
+        weights, shape = count_parameters(node), _structure(node)
+        parts.append(LearnedPart(title, kind, index, sees, gives, weights, layers, values, region, shape))
     return parts
 
 
@@ -127,6 +129,14 @@ def _mlp_inputs(
 
 def _layers(network: Network) -> str:
     return " → ".join(map(str, [network.in_size, *[network.width] * network.depth, network.out_size]))
+
+
+def _structure(node: AbstractLearned) -> str:
+    """What is true of a part by construction, in words."""
+    if not isinstance(node, MLP | Network):
+        return ""
+    within = [] if node.bounds is None else [f"from {node.bounds[0]:g} to {node.bounds[1]:g}"]
+    return ", ".join([*node.structure, *within])
 
 
 class _Recorder(eqx.Module):

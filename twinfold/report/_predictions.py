@@ -13,6 +13,7 @@ from twinfold._core import tree_take
 from twinfold.data import Dataset
 from twinfold.data._dataset import join, split_rows
 from twinfold.metrics import Predictions, predict
+from twinfold.metrics._predict import BY_SEED
 from twinfold.model import Twin
 from twinfold.report._numbers import json_numbers
 from twinfold.train import Fit
@@ -99,7 +100,7 @@ def _predict_split(twin: Twin, fit: Fit | None, data: Dataset) -> SplitPredictio
 
 
 def _select_seed(predictions: Predictions, seed: int) -> Predictions:
-    one, fields = slice(seed, seed + 1), ("seeds", "predicted", "violation", "relative_violation")
+    one, fields = slice(seed, seed + 1), ("seeds", *BY_SEED)
     values = {name: getattr(predictions, name)[one] for name in fields}
     return dataclasses.replace(predictions, **values, result=tree_take(predictions.result, one))
 

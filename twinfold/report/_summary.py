@@ -3,12 +3,15 @@
 import math
 from collections.abc import Mapping, Sequence
 
+import jax
 import numpy as np
 
 from twinfold.identify._guard import CONFOUNDED
+from twinfold.metrics import extrapolation_share
 from twinfold.model import Slack, Unknown
-from twinfold.numerics import ExplicitRungeKutta, NoProjection, Unconstrained
+from twinfold.numerics import AbstractConstraint, ExplicitRungeKutta, NoProjection, Unconstrained
 from twinfold.report._analysis import Analysis
+from twinfold.report._estimates import ParameterEstimate
 from twinfold.report._learned_parts import LearnedPart
 from twinfold.report._metrics import BASELINES, DIGITS, SPLITS, TITLES, TWIN, headline, metric_units, metric_value
 from twinfold.report._numbers import format_number
@@ -29,8 +32,8 @@ def summarise(analysis: Analysis) -> dict[str, list[str]]:
     }
 
 
-def slack_verdict(size: float) -> str:
-    """How much slack the data ask for, and what this says about the constraint."""
+def slack_verdict(size: float, error: float = math.nan, part: str = "The constraint") -> str:
+    """How much slack the data ask for, its standard error, and what this says about the constraint."""
     share = 1 / (1 + size**2)
     verdict = (
         "the data confirm it"
@@ -39,8 +42,9 @@ def slack_verdict(size: float) -> str:
         if share < REJECTED
         else "the data confirm it in part"
     )
+    uncertainty = f" ± {error:.2g}" if math.isfinite(error) else ""
     return (
-        f"The constraint has a slack of {size:.3g}: each step moves the state by {share:.2g} of the way to the "
+        f"{part} has a slack of {size:.3g}{uncertainty}: each step moves the state by {share:.2g} of the way to the "
         f"manifold; {verdict}."
     )
 
@@ -62,23 +66,40 @@ def _model(analysis: Analysis) -> list[str]:
     sentences += [_learned_part(part) for part in analysis.parts] or ["It has no learned part."]
     if analysis.estimates:
         sentences.append(f"Estimated parameters: {listed(analysis.estimates, '; ')}.")
+    else:
+        sentences.append("It has no unknown parameters.")
     if twin.warmup is not None:
         sentences.append(
             "Initial states are estimated: of a training run from all of its samples, of any other run from its first "
             f"{twin.warmup}, which then do not count as predicted."
         )
-    if isinstance(twin.constraint, Slack) and isinstance(twin.constraint.size, Unknown):
-        sentences.append(slack_verdict(float(twin.constraint.size.value())))
-    else:
-        sentences.append("It has no unknown parameters.")
+    sentences += _slacks(twin.constraint, analysis.estimates)
     held = "held constant" if twin.cell.input_interpolation == "hold" else "interpolated"
     between = f" Inputs are {held} between samples." if train.input_names else ""
     return [*sentences, f"{_integrator(analysis)}{between}", _constraint(analysis)]
 
 
+def _slacks(constraint: AbstractConstraint, estimates: Sequence[ParameterEstimate]) -> list[str]:
+    """A sentence for each part of the constraint with a slack that was estimated."""
+    leaves = jax.tree_util.tree_flatten_with_path(constraint, is_leaf=_is_slack)[0]
+    found = [(jax.tree_util.keystr(path), node) for path, node in leaves if _is_slack(node)]
+    sentences = []
+    for path, node in found:
+        if isinstance(node.size, Unknown):
+            own = (each.error for each in estimates if each.name.endswith(f"constraint{path}.size"))
+            part = f"The part {path.lstrip('.')} of the constraint" if path else "The constraint"
+            sentences.append(slack_verdict(float(node.size.value()), next(own, math.nan), part))
+    return sentences
+
+
+def _is_slack(node: object) -> bool:
+    return isinstance(node, Slack)
+
+
 def _learned_part(part: LearnedPart) -> str:
     kind = f"{part.layers} network" if part.layers else part.kind
     sentence = f"Learned part {part.title}: {kind} with {_count(part.weights, 'weight')}"
+    sentence += f", {part.structure} by construction" if part.structure else ""
     if part.kind == "MLP" and part.inputs:
         return f"{sentence}; inputs {listed(part.inputs)}; added to {listed(part.outputs)}."
     if part.inputs:
@@ -201,6 +222,10 @@ def _warnings(analysis: Analysis) -> list[str]:
                 f"On the {SPLITS.get(split, split)} data, inputs of a learned part leave the range of the training "
                 f"data, where it extrapolates: {listed(large)}."
             )
+    for split, each in analysis.splits.items():
+        share = extrapolation_share(each.predictions)
+        if split != "train" and share.dominates:
+            sentences.append(share.sentence(f"the {SPLITS.get(split, split)} runs"))
     ranges = [
         f"{name if part.kind == 'MLP' else f'{name} of {part.title}'} from {low:.3g} to {high:.3g}"
         for part in analysis.parts

@@ -61,7 +61,8 @@ def trained_regions(problem: TrainingProblem, params: PyTree, data: Dataset) -> 
         can_err = [measured] * len(chosen) + [True] * len(part.inputs)
         if part.time:
             columns, can_err = [*columns, t], [*can_err, False]
-        return covered_region(columns, can_err, part.margin, batch.y.dtype)
+        gives = x.shape[1] if part.adds_to is None else len(part.adds_to)
+        return covered_region(part.covered(columns, gives), can_err, part.margin, batch.y.dtype)
 
     by_seed = ([region(part, x) for x in states] for part in parts)
     return tuple(jax.tree.map(lambda *each: jax.device_put(np.stack(each)), *regions) for regions in by_seed)

@@ -11,7 +11,7 @@ import numpy as np
 from twinfold.check import Finding
 from twinfold.data import Dataset
 from twinfold.data._dataset import join, split_rows
-from twinfold.metrics import Predictions, fit_percent, measure, predict, rmse
+from twinfold.metrics import Predictions, extrapolation_share, fit_percent, measure, predict, rmse
 from twinfold.model import Twin
 from twinfold.model._learned.base import learned_parts, without_learned_parts
 from twinfold.workspace._data import DataSplit
@@ -50,20 +50,26 @@ def with_first_guess(twin: Twin) -> Twin:
 
 
 def evaluate_with_baselines(
-    twin: Twin, split: DataSplit, physics: Twin | None = None
+    twin: Twin, split: DataSplit, physics: Twin | None = None, notes: list[str] | None = None
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Evaluate a fitted twin and its baselines on every part of the data.
 
-    **Arguments:** `twin`; `split`, the data; `physics`, the same twin with nothing learned and its parameters fitted.
+    **Arguments:** `twin`; `split`, the data; `physics`, the same twin with nothing learned and its parameters fitted;
+    `notes`, to which a sentence is added for each held-out part whose error is mostly extrapolation.
 
     **Returns:** model -> part -> metric -> number. The models are "twin", "fitted physics" (if given), "pure physics"
     (nothing learned, parameters at their first guess) and "constant" (the mean of the training data).
     """
-    return evaluate_parts(twin, split.by_name(), physics, train=split.train)
+    return evaluate_parts(twin, split.by_name(), physics, train=split.train, notes=notes)
 
 
 def evaluate_parts(
-    twin: Twin, parts: Mapping[str, Dataset], physics: Twin | None = None, *, train: Dataset | None
+    twin: Twin,
+    parts: Mapping[str, Dataset],
+    physics: Twin | None = None,
+    *,
+    train: Dataset | None,
+    notes: list[str] | None = None,
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Evaluate a fitted twin and its baselines on data by name; without `train`, there is no "constant"."""
     # All runs in one call: every further shape would be compiled again.
@@ -77,6 +83,9 @@ def evaluate_parts(
     if train is not None:
         predictions[CONSTANT] = _constant(predictions[TWIN], train)
     rows = split_rows(parts)
+    if notes is not None:
+        shares = {part: extrapolation_share(predictions[TWIN].select(rows[part])) for part in parts if part != "train"}
+        notes += [share.sentence(f"the {part} runs") for part, share in shares.items() if share.dominates]
     return {
         model: {part: _metrics(each.select(rows[part]), data.output_names) for part in parts}
         for model, each in predictions.items()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomlkit
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, Strict, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from twinfold.io import check_regular_file
@@ -36,6 +36,7 @@ ADDED = {("data", "pieces"): {"block_gap": 0}}  # what a setting of that name im
 Count = Annotated[int, Field(ge=1, le=MAX_INTEGER)]
 Steps = Annotated[int, Field(ge=0, le=10**7)]
 Positive = Annotated[float, Field(gt=0)]
+Delays = Annotated[tuple[Positive, ...], Strict(False)]
 Weight = Annotated[float, Field(ge=0)]
 
 
@@ -84,6 +85,7 @@ class DataConfig(Settings):
     offset: dict[Name, float] = Field(default_factory=dict)
     missing: Values = ()
     max_step: Positive | None = None
+    taps: dict[Name, Delays] | None = None
     blocks: Annotated[int, Field(ge=2, le=10_000)] | None = None
     block_gap: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
     warmup: Count | None = None

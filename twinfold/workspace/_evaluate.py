@@ -39,23 +39,25 @@ def evaluate_workspace(workspace: Workspace, fitted: Fitted, new: Sequence[str] 
     """
     units = metric_units(fitted.info.outputs, fitted.info.units)
     if new:
-        metrics, notes = _evaluate_files(workspace, fitted, new)
-        return EvaluationOutcome(metrics, compare_with_baselines(metrics), units, notes)
+        metrics, about = _evaluate_files(workspace, fitted, new)
+        return EvaluationOutcome(metrics, compare_with_baselines(metrics), units, about)
     folder, split = workspace.run_folder, workspace.load_split()
     files.record_opening(folder, "evaluate", split.test)
-    metrics = json_safe(evaluate_with_baselines(fitted.twin, split, fitted.physics))
+    notes: list[str] = []
+    metrics = json_safe(evaluate_with_baselines(fitted.twin, split, fitted.physics, notes))
     found = compare_with_baselines(metrics)
     if split.train.fingerprint() != fitted.info.data_fingerprint:
-        return EvaluationOutcome(metrics, found, units, (OTHER_DATA,))
+        return EvaluationOutcome(metrics, found, units, (OTHER_DATA, *notes))
     files.write_metrics(folder, metrics, files.read_findings(folder) or (), units)
-    return EvaluationOutcome(metrics, found, units)
+    return EvaluationOutcome(metrics, found, units, tuple(notes))
 
 
 def _evaluate_files(workspace: Workspace, fitted: Fitted, new: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    parts, notes = read_new_files(workspace.config.data, new), ()
+    parts, notes = read_new_files(workspace.config.data, new), list[str]()
     train: Dataset | None = None
     try:
         train = workspace.load_split().train
     except (OSError, ValueError) as error:
-        notes = (f"{NO_CONSTANT}: {error}",)
-    return json_safe(evaluate_parts(fitted.twin, parts, fitted.physics, train=train)), notes
+        notes.append(f"{NO_CONSTANT}: {error}")
+    metrics = evaluate_parts(fitted.twin, parts, fitted.physics, train=train, notes=notes)
+    return json_safe(metrics), tuple(notes)

@@ -64,7 +64,8 @@ def simulate_workspace(
     data, measured = _read_inputs(workspace, fitted, files, with_states=x0 is None)
     twin, ps = fitted.twin, [fitted.twin.parameters(run)] * len(data)
     if measured and x0 is None and run is None and (estimated := begun(twin, data.runs)) is not None:
-        twin, ps = estimated, [estimated.parameters(index) for index in range(len(data))]
+        twin, _ = estimated
+        ps = [twin.parameters(index) for index in range(len(data))]
     states = [
         _initial_state(fitted, twin, index, each, p, x0, measured)
         for index, (each, p) in enumerate(zip(data.runs, ps, strict=True))

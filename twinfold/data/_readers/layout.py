@@ -18,6 +18,7 @@ from twinfold.data._readers.table import (
     to_numbers,
     to_times,
 )
+from twinfold.data._taps import Taps, check_taps, tap_names
 from twinfold.io import unknown_name
 from twinfold.io._names import check_name
 
@@ -67,6 +68,7 @@ class Layout:
     block_gap: int | None = None
     dt: float | None = None
     records: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    taps: Taps = field(default_factory=dict)
 
     def __post_init__(self):
         if self.dt is not None and not (np.isfinite(self.dt) and self.dt > 0):
@@ -82,6 +84,7 @@ class Layout:
             names = getattr(self, argument)
             for name in filter(None, [names]) if isinstance(names, str) else names:
                 check_name(self.column(check_name(name, argument)), argument)
+        check_taps(self.taps, self.inputs, self.outputs)
         if self.fill not in ("hold", "linear", "refuse"):
             raise ValueError(f'fill={self.fill!r}: give "hold", "linear" or "refuse".')
         if self.blocks is not None:
@@ -115,6 +118,11 @@ class Layout:
     def output_names(self) -> tuple[str, ...]:
         """The names of the outputs of a run."""
         return tuple(self.outputs) or (NO_OUTPUT,)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs of a run: the columns, then their taps."""
+        return (*self.inputs, *tap_names(self.taps))
 
     def column(self, name: str) -> str:
         """The name of a column in the source."""

@@ -18,6 +18,7 @@ from twinfold.data._readers.layout import Layout, Recording
 from twinfold.data._readers.sources import Table, read_tables
 from twinfold.data._readers.table import Place, check_span
 from twinfold.data._run import Run
+from twinfold.data._taps import tapped
 from twinfold.io._names import check_name
 
 TIME_TOLERANCE = 1e-6  # in sampling steps: rows of joined tables that are closer in time become one row
@@ -153,8 +154,9 @@ def _ticks(times: np.ndarray, layout: Layout) -> tuple[np.ndarray, float]:
 
 
 def _blocks(name: str, recording: Recording, group: str, layout: Layout, place: Place) -> list[Run]:
-    """The run, or its blocks: cut after the inputs were filled, which hold their value across a cut."""
+    """The run, or its blocks: cut after inputs were filled and delayed, so that their values pass across a cut."""
     run = _run(name, recording, group, layout, place)
+    run = tapped(run, layout.inputs, layout.taps, "linear" if layout.fill == "linear" else "hold")
     if layout.blocks is None:
         return [run]
     states = np.stack([recording.numbers[column] for column in layout.x0], axis=1) if layout.x0 else None

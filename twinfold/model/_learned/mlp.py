@@ -12,6 +12,18 @@ from twinfold._core import Frozen
 from twinfold.model._learned.base import AbstractLearned, Context
 from twinfold.model._learned.network import Network
 from twinfold.model._learned.region import OUTSIDE
+from twinfold.model._learned.structure import (
+    Bounds,
+    as_bounds,
+    as_structure,
+    bounded,
+    centred_inputs,
+    check_sizes,
+    check_structure,
+    is_monotone,
+    is_symmetric,
+    negated,
+)
 from twinfold.typing import Scalar, State
 
 
@@ -75,10 +87,16 @@ class MLP(AbstractLearned):
     `"auto"`, which fades in time and holds states and inputs, or `"free"`, whatever the network says. `fit` sets the
     region when it has trained the weights.
 
+    What is known about the shape of what it adds holds for any weights, also outside of the data: `structure`, one or
+    several of `"odd"`, `"even"`, `"increasing"`, `"decreasing"` (in each feature), `"positive"` and `"dissipative"`,
+    and `bounds`, a lower and an upper one, in the units of dx/dt. A dissipative part acts against the first features,
+    as friction does: the first output times the first of `states` is never positive, and so on.
+
     **Example:**
 
     ```python
     friction = tw.MLP(states=[1], adds_to=[1], width=12, depth=1, zero_last=True)
+    friction = tw.MLP(states=[1], adds_to=[1], structure=["odd", "dissipative"], bounds=(-5.0, 5.0), zero_last=True)
     twin = tw.Twin(tw.GreyBox(lambda x: jnp.stack([x[1], -x[0]]), friction))
     drawn = twin.initialise(jax.random.key(0), states=2)
     drawn.simulate([1.0, 0.0], jnp.linspace(0, 1, 11)).xs[-1]
@@ -93,6 +111,8 @@ class MLP(AbstractLearned):
     depth: int = eqx.field(static=True, default=2, kw_only=True)
     activation: Callable = eqx.field(static=True, default=jnp.tanh, kw_only=True)
     zero_last: bool = eqx.field(static=True, default=False, kw_only=True)
+    structure: tuple[str, ...] = eqx.field(static=True, default=(), converter=as_structure, kw_only=True)
+    bounds: Bounds | None = eqx.field(static=True, default=None, converter=as_bounds, kw_only=True)
     scaling: Literal["off", "data"] | Frozen = eqx.field(default="data", converter=_as_scaling, kw_only=True)
     outside: Literal["auto", "fade", "hold", "free"] = eqx.field(
         static=True, default="auto", converter=_as_outside, kw_only=True
@@ -105,6 +125,16 @@ class MLP(AbstractLearned):
     def __check_init__(self):
         if not self.margin > 0:
             raise ValueError(f"MLP(margin={self.margin}): must be positive.")
+        check_structure("MLP", self.structure, self.bounds, self.activation)
+        monotone = is_monotone(self.structure)
+        if self.time and (monotone or is_symmetric(self.structure)):
+            raise ValueError(
+                f"MLP(structure={list(self.structure)}, time=True): it relates the values at all features, and time "
+                "has no other sign or direction; leave time out."
+            )
+        if self._fading and (monotone or (self.bounds and not self.bounds[0] <= 0 <= self.bounds[1])):
+            kept = "monotone" if monotone else f"within bounds={self.bounds}"
+            raise ValueError(f'MLP(outside="{self.outside}"): what fades to zero is not {kept}; give outside="hold".')
 
     def check(self, context: Context) -> None:
         for name, indices, size, what in (
@@ -126,15 +156,25 @@ class MLP(AbstractLearned):
             raise ValueError("MLP(adds_to=[]): the residual must add to at least one state.")
         if self.states == () and not self.inputs and not self.time:
             raise ValueError("MLP(states=[]): the residual must see a state, an input or time.")
+        states, adds_to = self._indices(context)
+        features = len(states) + len(self.inputs) + self.time
+        check_sizes("MLP", self.structure, features - self.time, len(adds_to), along="decreasing")
         if isinstance(self.scaling, Frozen):
-            states, adds_to = self._indices(context)
-            features, given = len(states) + len(self.inputs) + self.time, self.scaling.value
+            given = self.scaling.value
             shapes = given.center.shape, given.spread.shape, given.output.shape
             if shapes != ((features,), (features,), (len(adds_to),)):
                 raise ValueError(
                     f"MLP(scaling=...): it has {given.center.shape[0]} centers, {given.spread.shape[0]} spreads and "
                     f"{given.output.shape[0]} outputs for {features} inputs and {len(adds_to)} outputs of the network."
                 )
+            centred = np.array(centred_inputs(self.structure, features, len(adds_to)))
+            if np.any(np.asarray(given.center)[centred] != 0):
+                raise ValueError(
+                    f"MLP(scaling=Scaling(center=...), structure={list(self.structure)}): the structure is about zero; "
+                    "give a center of 0."
+                )
+            if self.structure and not (np.all(np.asarray(given.spread) > 0) and np.all(np.asarray(given.output) > 0)):
+                raise ValueError("MLP(scaling=Scaling(spread, output), structure=...): both must be positive.")
 
     def _indices(self, context: Context) -> tuple[tuple[int, ...], tuple[int, ...]]:
         everything = tuple(range(context.states))
@@ -160,7 +200,10 @@ class MLP(AbstractLearned):
             center.append(statistics.t_mean[None])
             spread.append(statistics.t_std[None])
         output = select(statistics.rate_std, adds_to)
-        return Frozen(Scaling(jnp.concatenate(center), jnp.concatenate(spread), output))
+        mean, std = jnp.concatenate(center), jnp.concatenate(spread)
+        centred = np.array(centred_inputs(self.structure, mean.shape[0], len(adds_to)))
+        std = jnp.where(centred, jnp.sqrt(mean**2 + std**2), std)
+        return Frozen(Scaling(jnp.where(centred, 0, mean), std, output))
 
     def initialise(self, key: PRNGKeyArray, context: Context) -> "MLP":
         states, adds_to = self._indices(context)
@@ -171,6 +214,7 @@ class MLP(AbstractLearned):
             self.depth,
             activation=self.activation,
             zero_last=self.zero_last,
+            structure=negated(self.structure) if "dissipative" in self.structure else self.structure,
         ).initialise(key, context)
         return eqx.tree_at(
             lambda mlp: (mlp.units, mlp.network, mlp.region),
@@ -190,22 +234,41 @@ class MLP(AbstractLearned):
         else:
             units = self.units.value
             out = units.output * self.network((seen - units.center) / units.spread)
+        # The network is a law of resistance, as a Network by itself: what resists is subtracted.
+        out = bounded(-out if "dissipative" in self.structure else out, self.structure, self.bounds)
         if region is None or not self._fading:
             return out
         return region.weight(u, slice(-1, None) if self.outside == "auto" else slice(None)) * out
+
+    def covered(self, columns: Sequence[np.ndarray], gives: int) -> list[np.ndarray]:
+        """The values of each feature that data with these values say something about.
+
+        Where u and -u are related, what was seen at u is known at -u; what acts against a rate is zero at rest.
+        """
+        if is_symmetric(self.structure):
+            return [np.concatenate([column, -column]) for column in columns]
+        centred = centred_inputs(self.structure, len(columns), gives)
+        # Two zeros, since a single value far from the others is an outlier.
+        return [
+            np.append(column, [0.0, 0.0]) if zero and np.isfinite(column).any() else column
+            for column, zero in zip(columns, centred, strict=True)
+        ]
 
     @property
     def _fading(self) -> bool:
         return self.outside == "fade" or (self.outside == "auto" and self.time)
 
-    def __call__(self, t: Scalar, x: State, w: Float[Array, " d"] | None = None) -> State:
-        everything = tuple(range(x.shape[0]))
-        features = [select(x, everything if self.states is None else self.states)]
+    def features(self, t: Scalar, x: State, w: Float[Array, " d"] | None = None) -> Float[Array, " in"]:
+        """What the network sees: the chosen states and inputs, and time."""
+        features = [select(x, tuple(range(x.shape[0])) if self.states is None else self.states)]
         if self.inputs:
             if w is None:
                 raise ValueError(f"MLP(inputs={list(self.inputs)}): the model was given no inputs w.")
             features.append(select(w, self.inputs))
         if self.time:
             features.append(jnp.asarray(t, x.dtype)[None])
-        out = self.response(jnp.concatenate(features) if len(features) > 1 else features[0])
-        return spread_out(out, everything if self.adds_to is None else self.adds_to, x.shape[0])
+        return jnp.concatenate(features) if len(features) > 1 else features[0]
+
+    def __call__(self, t: Scalar, x: State, w: Float[Array, " d"] | None = None) -> State:
+        out = self.response(self.features(t, x, w))
+        return spread_out(out, tuple(range(x.shape[0])) if self.adds_to is None else self.adds_to, x.shape[0])

@@ -13,6 +13,7 @@ from twinfold.model._learned.structure import (
     as_bounds,
     as_structure,
     bounded,
+    check_sizes,
     check_structure,
     is_monotone,
     structured,
@@ -28,8 +29,8 @@ class Network(AbstractLearned):
     where its structure excludes zero).
 
     Whatever the weights are, y has the `structure`: one or several of `"odd"`, `"even"`, `"increasing"`, `"decreasing"`
-    (in each input), `"positive"` and `"dissipative"` (y u >= 0: what resists a rate u); and it is inside its `bounds`,
-    a lower and an upper one.
+    (in each input), `"positive"` and `"dissipative"` (y_i u_i >= 0: what resists a rate; further inputs may follow the
+    rates); and it is inside its `bounds`, a lower and an upper one.
 
     **Example:**
 
@@ -56,12 +57,7 @@ class Network(AbstractLearned):
             if getattr(self, name) < 1:
                 raise ValueError(f"Network({name}={getattr(self, name)}): must be at least 1.")
         check_structure("Network", self.structure, self.bounds, self.activation)
-        if "dissipative" not in self.structure:
-            return
-        if self.in_size != self.out_size:
-            raise ValueError('Network(structure="dissipative"): each output resists one input; give as many of both.')
-        if is_monotone(self.structure) and ("decreasing" in self.structure or self.in_size > 1):
-            raise ValueError('Network(structure="dissipative"): only an increasing function of one input can be both.')
+        check_sizes("Network", self.structure, self.in_size, self.out_size)
 
     def check(self, context: Context) -> None:
         del context

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-NEAR_ZERO = 4.0  # softplus(-4) = 0.018: a network at zero contributes next to nothing
+NEAR_ZERO = 0.02  # what a network at zero contributes where its structure excludes zero
 STRUCTURES = ("odd", "even", "increasing", "decreasing", "positive", "dissipative")
 MONOTONE = ("increasing", "decreasing")
 MONOTONE_ACTIVATIONS = (jnp.tanh, jax.nn.tanh, jax.nn.sigmoid, jax.nn.softplus, jax.nn.relu, jax.nn.elu)
@@ -32,11 +32,12 @@ Function = Callable[[Float[Array, " in"]], Float[Array, " out"]]
 
 
 def as_structure(structure: str | Sequence[str]) -> tuple[str, ...]:
-    return (structure,) if isinstance(structure, str) else tuple(structure)
+    names = (structure,) if isinstance(structure, str) else tuple(structure)
+    return tuple(name for name in names if name)  # "" is no structure, for settings in a file
 
 
 def as_bounds(bounds: Any) -> Bounds | None:
-    return None if bounds is None else (float(bounds[0]), float(bounds[1]))
+    return None if bounds is None or len(bounds) == 0 else (float(bounds[0]), float(bounds[1]))
 
 
 def check_structure(owner: str, structure: tuple[str, ...], bounds: Bounds | None, activation: Callable) -> None:
@@ -65,6 +66,34 @@ def check_structure(owner: str, structure: tuple[str, ...], bounds: Bounds | Non
         raise ValueError(f'{owner}(bounds={bounds}, structure="positive"): the lower bound must not be negative.')
 
 
+def check_sizes(owner: str, structure: tuple[str, ...], sees: int, gives: int, along: str = "increasing") -> None:
+    """Raise a `ValueError` if what is dissipative has too few inputs to resist, or more than one and is monotone.
+
+    `along`: the monotone structure that a dissipative function of one input can have.
+    """
+    if "dissipative" not in structure:
+        return
+    if sees < gives:
+        raise ValueError(
+            f'{owner}(structure="dissipative"): each output resists the input of the same position, and there are '
+            f"{gives} outputs and {sees} inputs; give as many of both."
+        )
+    monotone = [name for name in MONOTONE if name in structure]
+    if monotone and (monotone != [along] or sees > 1):
+        raise ValueError(f'{owner}(structure="dissipative"): only a function of one input that is {along} can be both.')
+
+
+def negated(structure: tuple[str, ...]) -> tuple[str, ...]:
+    """The structure of the function that is subtracted, where one with this structure is added."""
+    swap = {"increasing": "decreasing", "decreasing": "increasing"}
+    return tuple(swap.get(name, name) for name in structure)
+
+
+def centred_inputs(structure: tuple[str, ...], sees: int, gives: int) -> tuple[bool, ...]:
+    """Of each input, whether its zero has a meaning, so that units must not move it."""
+    return tuple(is_symmetric(structure) or ("dissipative" in structure and index < gives) for index in range(sees))
+
+
 def is_monotone(structure: tuple[str, ...]) -> bool:
     """Whether the weights of the network must not be negative."""
     return any(name in structure for name in MONOTONE)
@@ -89,8 +118,17 @@ def structured(network: Function, u: Float[Array, " in"], structure: tuple[str, 
     if "decreasing" in structure:
         out = -out
     if "positive" in structure:
-        out = jax.nn.softplus(out - NEAR_ZERO)
-    return u * jax.nn.softplus(out - NEAR_ZERO) if dissipative and not monotone else out
+        out = not_negative(out)
+    return u[: out.shape[0]] * not_negative(out) if dissipative and not monotone else out
+
+
+def not_negative(z: Float[Array, " out"]) -> Float[Array, " out"]:
+    """A smooth maximum of z and zero. Its slope at zero is a half, so that a network can start there: no step of
+    Gauss-Newton is more than twice too long, where that of an exponential would be so by orders of magnitude.
+    """
+    # (z + sqrt(z^2 + 4 a^2)) / 2 without cancellation, which would not be monotone; jnp.abs has no slope at zero.
+    size = jnp.sqrt(z**2 + 4 * NEAR_ZERO**2) + jnp.where(z > 0, z, -z)
+    return jnp.where(z > 0, size / 2, 2 * NEAR_ZERO**2 / size)
 
 
 def bounded(out: Float[Array, " out"], structure: tuple[str, ...], bounds: Bounds | None) -> Float[Array, " out"]:

@@ -35,10 +35,10 @@ def at_rest(y):
     return jnp.concatenate([y, jnp.zeros(1)])
 
 
-def twin(width: int = 12) -> tw.Twin:
-    """The twin, before it is fitted; `width` of the network is set in [model] of twinfold.toml."""
+def twin(width: int = 12, structure: str | list[str] = "") -> tw.Twin:
+    """The twin, before it is fitted; `width` and `structure` of the network are set in [model] of twinfold.toml."""
     # The unknown physics: friction, a deceleration that depends on the speed.
-    friction = tw.MLP(states=[1], adds_to=[1], width=width, depth=1, zero_last=True)
+    friction = tw.MLP(states=[1], adds_to=[1], width=width, depth=1, zero_last=True, structure=structure)
     return tw.Twin(
         field=tw.GreyBox(physics, residual=friction),
         params={"resistance": tw.Unknown(1.0, positive=True)},

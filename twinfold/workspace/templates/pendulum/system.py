@@ -37,10 +37,10 @@ def at_rest(y):
     return jnp.concatenate([y, jnp.zeros(2)])
 
 
-def twin(width: int = 12) -> tw.Twin:
-    """The twin, before it is fitted; `width` of the network is set in [model] of twinfold.toml."""
+def twin(width: int = 12, structure: str | list[str] = "") -> tw.Twin:
+    """The twin, before it is fitted; `width` and `structure` of the network are set in [model] of twinfold.toml."""
     # The unknown physics: friction and air drag, an acceleration that depends on the velocity.
-    drag = tw.MLP(states=[2, 3], adds_to=[2, 3], width=width, depth=1, zero_last=True)
+    drag = tw.MLP(states=[2, 3], adds_to=[2, 3], width=width, depth=1, zero_last=True, structure=structure)
     return tw.Twin(
         field=tw.GreyBox(physics, residual=drag),
         params={"mass": tw.Unknown(1.0, positive=True)},  # [kg], a first guess

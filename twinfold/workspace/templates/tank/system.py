@@ -21,10 +21,10 @@ def physics(t, x, w, p):
     return jnp.stack([(1e-3 * w[0] - flow) / AREA1, flow / AREA2])
 
 
-def twin(width: int = 12) -> tw.Twin:
-    """The twin, before it is fitted; `width` of the network is set in [model] of twinfold.toml."""
+def twin(width: int = 12, structure: str | list[str] = "") -> tw.Twin:
+    """The twin, before it is fitted; `width` and `structure` of the network are set in [model] of twinfold.toml."""
     # The unknown physics: the outlet of the second tank, a rate that depends on its level.
-    outlet = tw.MLP(states=[1], adds_to=[1], width=width, depth=1, zero_last=True)
+    outlet = tw.MLP(states=[1], adds_to=[1], width=width, depth=1, zero_last=True, structure=structure)
     return tw.Twin(
         field=tw.GreyBox(physics, residual=outlet),
         params={"valve": tw.Unknown(1e-3, positive=True)},

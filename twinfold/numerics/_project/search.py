@@ -1,7 +1,7 @@
 """The search for the nearest point of the manifold: one loop, with one evaluation in each iteration.
 
     near      a step with unit Hessian from the predictor, then Newton steps on the KKT system, as long as each brings
-              it much closer: what `near.py` does at half the cost, for all problems
+              it much closer; most small problems never come here, `near.py` has solved them with the same steps
     beside    where G is rank-deficient at the solution, one evaluation tells whether it is so all around
     guarded   steps that cannot go astray, for the rest: along the manifold from the last state on it (the anchor),
               inside the domain of g and always nearer to the predictor; or, where no such state is known, Newton steps

@@ -71,6 +71,7 @@ def run_epochs(
     """
 
     trains = epochs > 0
+    one = jnp.where(trains, 1, 0)  # epoch more
 
     @jax.jit
     def train(params: PyTree, state: Any, order: PRNGKeyArray) -> tuple[PyTree, Any, EpochReport]:
@@ -84,7 +85,7 @@ def run_epochs(
         leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
         finite = jnp.all(jnp.stack(leaves)) & jnp.isfinite(report.loss)
         better = finite & (score < seed.best_score)
-        waited = jnp.where(better, 0, seed.waited + trains)
+        waited = jnp.where(better, 0, seed.waited + one)
         finished = report.finished
         if method.patience is not None:
             finished = finished | (waited >= method.patience)
@@ -94,7 +95,7 @@ def run_epochs(
             best=tree_where(better, params, seed.best),
             best_score=jnp.where(better, score, seed.best_score),
             waited=waited,
-            epoch=seed.epoch + trains,
+            epoch=seed.epoch + one,
             finished=finished,
             failed=jnp.array(False),
         )

@@ -277,3 +277,12 @@ def test_the_order_of_nearly_dependent_rows_does_not_matter(size):
         space = factorise(jnp.asarray(jacobian))
         assert space.rank == size - 1
         np.testing.assert_allclose(space.min_norm(jnp.asarray(jacobian @ b_of)), b_of, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 2), (2, 3), (1, 4), (2, 4), (3, 8), (7, 8)])
+def test_complement(m, n):
+    """Together with the rows that it completes it is an orthogonal matrix, also beside the axes."""
+    for rows in (random(m, n), np.eye(m, n), -np.eye(m, n) + 1e-9 * random(m, n)):
+        q = np.linalg.qr(rows.T)[0].T
+        whole = np.concatenate([q, jax.jit(linalg.complement)(jnp.asarray(q))])
+        np.testing.assert_allclose(whole @ whole.T, np.eye(n), atol=1e-14)

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from twinfold._version import __version__
 from twinfold.data import Dataset
 from twinfold.model import Region, Twin, count_parameters
 from twinfold.train import _checkpoint as checkpoints
+from twinfold.train._ahead import Ahead
 from twinfold.train._display import progress_bar
 from twinfold.train._estimate import Estimate
 from twinfold.train._loss import Loss
@@ -25,7 +27,7 @@ from twinfold.train._method import AbstractMethod
 from twinfold.train._prepare import Project, Trainable, prepare
 from twinfold.train._problem import TrainingProblem
 from twinfold.train._region import region_scores, trained_regions, with_regions
-from twinfold.train._seeds import CHUNK, Seed, begin_stage, run_epochs, scores
+from twinfold.train._seeds import CHUNK, Seed, begin_stage, compile_stage, run_epochs, score
 
 SAVE_EVERY = 5.0  # seconds between two checkpoints
 HISTORY = ("stage", "loss", "score", "rate", "failed_runs")
@@ -245,6 +247,8 @@ class _Run:
     def run(self, report: Callable[..., None]) -> None:
         """Run all stages to their end, or until Ctrl-C."""
         epochs, saved = 1, time.perf_counter()
+        later = range(self.progress.stage + 1, len(self.methods))
+        ahead = Ahead({stage: partial(self._compile, stage) for stage in later})
         try:
             while True:
                 stage, state, records, seconds, _ = self.progress
@@ -258,6 +262,7 @@ class _Run:
                         continue
                     if stage + 1 == len(self.methods):
                         break
+                    ahead.wait(stage + 1)
                     self._next_stage()
                     epochs = 1
                     continue
@@ -276,18 +281,26 @@ class _Run:
                 epochs = max(1, int(epochs * min(4.0, 0.5 / took)))
         except KeyboardInterrupt:
             self.interrupted = True
+        finally:
+            ahead.stop()
         self._save()
 
     def _problem(self, stage: int) -> TrainingProblem:
         problem = self.problems[stage]
         return replace(problem, projected=problem.projected or self.progress.projected)
 
+    def _compile(self, stage: int) -> None:
+        compile_stage(self._problem(stage), self.methods[stage], self.progress.state, self.keys)
+
     def _next_stage(self) -> None:
         stage, seeds = self.progress.stage + 1, self.progress.state
-        problem, best_score = self._problem(stage), seeds.best_score
-        if problem.projected and not self._problem(stage - 1).projected:  # scores of another model
-            best_score = scores(problem, seeds.best)
-        state = begin_stage(problem, self.methods[stage], seeds.best, best_score, seeds.failed)
+        problem, method, best_score = self._problem(stage), self.methods[stage], seeds.best_score
+        changed = problem.projected and not self._problem(stage - 1).projected
+        if changed:  # the scores are those of another model
+            best_score = jnp.full_like(best_score, jnp.inf)
+        state = begin_stage(problem, method, seeds.best, best_score, seeds.failed)
+        if changed:
+            state = score(problem, method, state, self.keys)
         self.progress = self.progress._replace(stage=stage, state=state)
 
     def _repeat_projected(self) -> bool:
@@ -303,10 +316,9 @@ class _Run:
             f'({self.methods[stage].name}); they repeat it with projection. project="always" projects from the start.',
             stacklevel=4,
         )
-        problem = replace(self.problems[stage], projected=True)
-        state = begin_stage(
-            problem, self.methods[stage], seeds.best, scores(problem, seeds.best), jnp.zeros_like(seeds.failed)
-        )
+        problem, method = replace(self.problems[stage], projected=True), self.methods[stage]
+        unscored, none_failed = jnp.full_like(seeds.best_score, jnp.inf), jnp.zeros_like(seeds.failed)
+        state = score(problem, method, begin_stage(problem, method, seeds.best, unscored, none_failed), self.keys)
         state = eqx.tree_at(lambda seeds: seeds.finished, state, jnp.asarray(~again))
         self.progress = self.progress._replace(state=state, projected=True)
         return True

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from twinfold._core import tree_where
 from twinfold.numerics._iterate import iterate
-from twinfold.train._method import AbstractMethod
+from twinfold.train._method import AbstractMethod, EpochReport
 from twinfold.train._problem import TrainingProblem
 
 CHUNK = 64  # epochs at most in one call of the compiled program; progress, checkpoints and Ctrl-C wait for its end
@@ -59,31 +59,33 @@ def begin_stage(
 
 
 @eqx.filter_jit
-def scores(problem: TrainingProblem, params: PyTree) -> Float[Array, " S"]:
-    """The score of each seed; infinite where it is not a number."""
-    score = jax.vmap(problem.score)(params)
-    return jnp.where(jnp.isfinite(score), score, jnp.inf)
-
-
-@eqx.filter_jit
 def run_epochs(
     problem: TrainingProblem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"], epochs: Int[Array, ""]
 ) -> tuple[Seed, Record, Int[Array, ""]]:
     """Advance all seeds by `epochs` (a traced number, so that any chunk runs the same compiled program).
 
-    It ends with the last seed: how many epochs there were does not depend on the size of the chunks.
+    It ends with the last seed: how many epochs there were does not depend on the size of the chunks. With none to run,
+    the parameters are scored: a program of its own for that would take long to compile.
 
     **Returns:** the seeds, the records of up to `CHUNK` epochs, and their number.
     """
 
+    trains = epochs > 0
+    one = jnp.where(trains, 1, 0)  # epoch more
+
+    @jax.jit
+    def train(params: PyTree, state: Any, order: PRNGKeyArray) -> tuple[PyTree, Any, EpochReport]:
+        return method.epoch(problem, params, state, order)
+
     def one_epoch(seed: Seed, key: PRNGKeyArray) -> tuple[Seed, Record]:
-        order = jax.random.fold_in(key, seed.epoch)
-        params, state, report = method.epoch(problem, seed.params, seed.method, order)
+        now = (seed.params, seed.method, jax.random.fold_in(key, seed.epoch))
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(train, *now)[2])
+        params, state, report = jax.lax.cond(trains, train, lambda params, state, _: (params, state, nothing), *now)
         score = problem.score(params)
         leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
         finite = jnp.all(jnp.stack(leaves)) & jnp.isfinite(report.loss)
         better = finite & (score < seed.best_score)
-        waited = jnp.where(better, 0, seed.waited + 1)
+        waited = jnp.where(better, 0, seed.waited + one)
         finished = report.finished
         if method.patience is not None:
             finished = finished | (waited >= method.patience)
@@ -93,7 +95,7 @@ def run_epochs(
             best=tree_where(better, params, seed.best),
             best_score=jnp.where(better, score, seed.best_score),
             waited=waited,
-            epoch=seed.epoch + 1,
+            epoch=seed.epoch + one,
             finished=finished,
             failed=jnp.array(False),
         )
@@ -102,14 +104,14 @@ def run_epochs(
         after = tree_where(active, tree_where(finite, moved, lost), seed)
         return after, Record(report.loss, score, report.rate, report.failed)
 
-    # As a function of its own, an epoch is traced once, for its shape and for the loop.
+    # As functions of their own, these are traced once, for their shapes and for the loop.
     advance = jax.jit(jax.vmap(one_epoch))
     _, shape = jax.eval_shape(advance, seeds, keys)
     history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
         seeds, _, index = carry
-        return (index < epochs) & ~jnp.all(seeds.finished | seeds.failed)
+        return (index < jnp.maximum(epochs, 1)) & ~jnp.all(seeds.finished | seeds.failed)
 
     def epoch(carry: tuple) -> tuple:
         seeds, history, index = carry
@@ -117,3 +119,14 @@ def run_epochs(
         return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record), index + 1
 
     return iterate((seeds, history, jnp.zeros_like(epochs)), epoch, unfinished)
+
+
+def score(problem: TrainingProblem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"]) -> Seed:
+    """The seeds at the start of a stage with the scores of their parameters, where they are better than the best."""
+    return run_epochs(problem, method, seeds, keys, jnp.array(0))[0]
+
+
+def compile_stage(problem: TrainingProblem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"]) -> None:
+    """Compile all that a stage runs, the parameters being of the kind of those in `seeds`."""
+    none_goes_on = jnp.ones_like(seeds.failed)
+    score(problem, method, begin_stage(problem, method, seeds.params, seeds.best_score, none_goes_on), keys)

@@ -197,6 +197,27 @@ class RowSpace(eqx.Module):
         return v - apply_transposed(self.q, apply(self.q, v))
 
 
+def complement(q: Jacobian) -> Float[Array, "k n"]:
+    """Orthonormal rows that are orthogonal to those of q, which are orthonormal, by Householder reflections."""
+    m, n = q.shape
+    rest, reflections = list(q), []
+    for i in range(m):
+        row, *rest = rest
+        # What is left of a row has length one, so that no root is needed.
+        v, here = jnp.where(np.arange(n) < i, 0, row), np.arange(n) == i
+        reflection = v + jnp.where(here, jnp.where(v[i] < 0, -1, 1), 0), 1 / (1 + jnp.abs(v[i]))
+        reflections.append(reflection)
+        rest = [_reflected(other, *reflection) for other in rest]
+    rows = list(jnp.eye(n, dtype=q.dtype)[m:])
+    for reflection in reversed(reflections):
+        rows = [_reflected(row, *reflection) for row in rows]
+    return jnp.stack(rows)
+
+
+def _reflected(row: State, v: State, scale: Float[Array, ""]) -> State:
+    return row - scale * jnp.sum(v * row) * v
+
+
 def dependent_below(n: int, dtype: Any) -> float:
     """The part of a row, relative to its length, below which it counts as dependent on others: rounding."""
     eps = float(jnp.finfo(dtype).eps)

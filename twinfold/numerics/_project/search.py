@@ -1,7 +1,7 @@
 """The search for the nearest point of the manifold: one loop, with one evaluation in each iteration.
 
     near      a step with unit Hessian from the predictor, then Newton steps on the KKT system, as long as each brings
-              it much closer: all that most predictors need
+              it much closer; most small problems never come here, `near.py` has solved them with the same steps
     beside    where G is rank-deficient at the solution, one evaluation tells whether it is so all around
     guarded   steps that cannot go astray, for the rest: along the manifold from the last state on it (the anchor),
               inside the domain of g and always nearer to the predictor; or, where no such state is known, Newton steps
@@ -26,12 +26,18 @@ from twinfold.numerics._project.kkt import (
     sqp_direction,
 )
 from twinfold.numerics._project.line_search import SHORTEST_STEP, Descent, descent
+from twinfold.numerics._project.near import (
+    CLOSER,
+    MUCH_CLOSER,
+    USUAL_EVALUATIONS,
+    Near,
+    approach,
+    may_be_near,
+)
 from twinfold.numerics._project.redundant import RankHistory, beside, may_be_redundant
 from twinfold.typing import Count, Flag, State
 
 NEAR, BESIDE, ENTER, GUARDED, LOST, SOLVED = range(6)  # ENTER: the anchor is evaluated
-USUAL_EVALUATIONS = 4  # which most predictors of a batch need
-CLOSER, MUCH_CLOSER = 1.0, 0.25  # the part of the error that the first step, or a Newton step, may leave
 MAX_RETRACTIONS = 8  # Gauss-Newton steps back to the manifold after a step along it
 ON_MANIFOLD = 16  # the violation, in tolerances, that is left to rounding
 GUARDED_EVALUATIONS = 8  # for each of `max_steps`
@@ -91,7 +97,7 @@ def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps
         near, enter, guarded = at.phase == NEAR, at.phase == ENTER, at.phase == GUARDED
 
         # The first step is taken unless it leads away; at the end rounding can raise the error.
-        part = jnp.where(at.evaluations == 0, CLOSER, MUCH_CLOSER)
+        part = jnp.where(at.left == max_steps, CLOSER, MUCH_CLOSER)
         closer = there.converged | (there.error < part * at.taken.error)
         accepted, retract = _accepts(problem, at, there)
         moved = (near & closer) | enter | (guarded & accepted)
@@ -121,24 +127,35 @@ def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps
         after = _go_guarded(problem, after, near & (after.phase == LOST), max_steps)
         return _look_beside(at, after, there) if look else after
 
-    taken = _at_target(problem, start)
+    taken, phase, evaluations = _at_target(problem, start), jnp.array(NEAR), jnp.array(0)
+    if may_be_near(problem):
+        near = approach(problem, start, tolerance, max_steps)
+        solved = near.acceptable & _is_local(problem, near.x, reach)
+        phase, evaluations = jnp.where(solved, SOLVED, NEAR), near.evaluations
+        taken = tree_where(solved, _at_solution(problem, near, taken), taken)
     first = Search(
-        phase=jnp.array(NEAR),
+        phase=phase,
         taken=taken,
         trial=taken.x + taken.direction,
         length=jnp.ones((), problem.target.dtype),
         back=jnp.array(MAX_RETRACTIONS),
         left=jnp.array(max_steps),
-        evaluations=jnp.array(0),
+        evaluations=evaluations,
         ranks=RankHistory(start.space.rank, jnp.zeros_like(problem.level)),
     )
-    return iterate(first, step, lambda at: at.phase < LOST, usual=USUAL_EVALUATIONS)
+    return iterate(first, step, lambda at: at.phase < LOST, usual=0 if may_be_near(problem) else USUAL_EVALUATIONS)
 
 
 def _at_target(problem: ProjectionProblem, start: Point) -> Taken:
     """The target, with a step of unit Hessian from it: there are no multipliers yet."""
     direction = sqp_direction(problem, problem.target, start)
     return _from(problem, problem.target, start, direction, jnp.array(True), jnp.array(False))
+
+
+def _at_solution(problem: ProjectionProblem, near: Near, taken: Taken) -> Taken:
+    """What the first steps have found, with independent constraints; no step follows."""
+    yes, rank = jnp.array(True), jnp.array(problem.level.shape[0])
+    return Taken(near.x, near.error, yes, yes, rank, ~yes, taken.direction, taken.guard)
 
 
 def _taken(problem: ProjectionProblem, x: State, here: Point, curvature: ReducedHessian, ranks: RankHistory) -> Taken:

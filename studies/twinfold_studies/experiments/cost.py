@@ -36,13 +36,13 @@ PROJECTIONS: dict[str, AbstractProjection] = {
 }
 # Other derivatives, on one system only: each is another program, and compiling it takes longer than running it.
 DERIVATIVES: dict[str, AbstractProjection] = {
-    "fast, implicit": Tangent(derivative="implicit"),
-    "fast, loop": Tangent(derivative="loop"),
-    "frozen, implicit": Tangent(max_steps=20, derivative="implicit"),
-    "frozen, loop": Tangent(max_steps=20, derivative="loop"),
-    "adaptive, tangent": Adaptive(derivative="tangent"),
-    "robust, tangent": Newton(derivative="tangent"),
-    "robust, loop": Newton(derivative="loop", max_steps=8),
+    "fast-implicit": Tangent(derivative="implicit"),
+    "fast-loop": Tangent(derivative="loop"),
+    "frozen-implicit": Tangent(max_steps=20, derivative="implicit"),
+    "frozen-loop": Tangent(max_steps=20, derivative="loop"),
+    "adaptive-tangent": Adaptive(derivative="tangent"),
+    "robust-tangent": Newton(derivative="tangent"),
+    "robust-loop": Newton(derivative="loop", max_steps=8),
 }
 DERIVATIVES_ON = "two_body"
 QUICK = ("none", "fast", "robust")
@@ -73,7 +73,7 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
             for backend in BACKENDS:
                 title = f"cost-{system}-{backend}"
                 settings = [system, name, SEEDS, RUNS, SAMPLES, WEIGHTS, options.quick, backend]
-                if backend == here:
+                if backend == here and name in (options.models or (name,)):
                     log(f"cost: {system}, {name}, {backend}")
                     rows += cached(store, title, settings, lambda name=name, bench=bench: bench.rows(name, here))
                 else:
@@ -298,4 +298,5 @@ COST = Experiment(
     quick=Options(("mass_spring",)),
     requests=lambda options: [],
     analyse=analyse,
+    models=(*PROJECTIONS, *DERIVATIVES),  # `--models` chooses among the projections
 )

@@ -244,32 +244,30 @@ def pictures(rows: list[dict[str, Any]], gradients: list[dict[str, Any]]) -> lis
         return {title: {name: np.array(each) for name, each in values.items()} for title, values in found.items()}
 
     shown = [row for row in rows if row["state"] == "untrained"]
+    shown.sort(key=lambda row: row["system"] != DERIVATIVES_ON)  # the system with most rows, if it is there
     shown = [row for row in shown if (row["system"], row["backend"]) == (shown[0]["system"], shown[0]["backend"])]
     points = [(row["projection"], row["memory_mb"], row["violation_max"]) for row in shown]
-    present = [backend for backend in BACKENDS if panels(backend)]
-    return (
-        [
-            Picture(
-                f"time_{backend}",
-                f"Time of a training step, {backend.upper()}",
-                "Ratio to the same step without projection: a dot each for untrained, half trained and trained weights.",
-                lambda backend=backend: dots(panels(backend), "time, over no projection"),
-            )
-            for backend in present
-        ]
-        + [
-            Picture(
-                "memory",
-                "Violation against memory",
-                f"{problem(shown[0]['system']).title}, untrained.",
-                lambda: scatter(points, "MB", "relative violation"),
-            )
-            for _ in shown[:1]
-        ]
-        + [
-            Picture("adjoints", "Gradient error of the two adjoints", "", lambda: adjoint_figure(gradients)),
-        ]
-    )
+    times = [
+        Picture(
+            f"time_{backend}",
+            f"Time of a training step, {backend.upper()}",
+            "Ratio to the same step without projection: dots for untrained, half trained and trained weights.",
+            lambda backend=backend: dots(panels(backend), "time, over no projection"),
+        )
+        for backend in BACKENDS
+        if panels(backend)
+    ]
+    memory = [
+        Picture(
+            "memory",
+            "Violation against memory",
+            f"{problem(shown[0]['system']).title}, untrained.",
+            lambda: scatter(points, "MB", "relative violation"),
+        )
+        for _ in shown[:1]
+    ]
+    adjoint = Picture("adjoints", "Gradient error of the two adjoints", "", lambda: adjoint_figure(gradients))
+    return [*times, *memory, adjoint]
 
 
 def summarise(rows: list[dict[str, Any]]) -> list[str]:

@@ -196,6 +196,19 @@ def test_violation_is_the_distance_outside():
     np.testing.assert_allclose(scale, [0.5], rtol=1e-15)
 
 
+def test_bounds_that_are_made_inside_jit():
+    """As in a loss that builds its solver: their numbers are numbers there too, and are checked."""
+
+    @jax.jit
+    def clipped(x):
+        bounds = Bounds(lambda x: x, lower=[0.0, -np.inf], upper=1.0)
+        return Tangent().project(bounds, 0.0, x, {}, jnp.zeros(2)).x
+
+    np.testing.assert_allclose(clipped(jnp.array([-0.5, 3.0])), [0, 1], rtol=0, atol=1e-15)
+    with pytest.raises(ValueError, match="at most the upper one"):
+        jax.jit(lambda x: Bounds(lambda x: x, lower=2.0, upper=1.0).residual(0.0, x, {}, jnp.zeros(2)))(jnp.zeros(2))
+
+
 @pytest.mark.parametrize("name", ["robust", "fast"])
 def test_a_bound_alone_moves_with_its_parameter(name):
     """A state of charge in [0, 1] of a capacity: clipped, and on the upper bound it follows the capacity."""

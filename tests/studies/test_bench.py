@@ -15,10 +15,11 @@ from twinfold_studies.bench.experiment import Experiment, Findings, Options, Tab
 from twinfold_studies.bench.fingerprint import normalised
 from twinfold_studies.bench.job import Job
 from twinfold_studies.bench.problems import make_data, problem, quick_sizes
+from twinfold_studies.bench.protocols import PROTOCOLS
 from twinfold_studies.bench.queue import Request, run_queue
 from twinfold_studies.bench.runner import run_experiment
 from twinfold_studies.bench.store import JobResult, Store
-from twinfold_studies.bench.tables import interval, paired_rows, summary_rows
+from twinfold_studies.bench.tables import CONVERGED, convergence, interval, paired_rows, summary_rows
 from twinfold_studies.bench.timing import best_time
 from twinfold_studies.experiments.registry import EXPERIMENTS
 from twinfold_studies.experiments.theory import fitted_orders, jacobian_gap, step_errors
@@ -142,6 +143,23 @@ def test_summary_has_the_numbers_of_the_cells(folder):
     assert rows[0]["seeds"] == 2
     assert np.isnan(rows[0]["paper_mae"])
     assert rows[2]["mae_mean"] > 0.1  # a constant is no model of an oscillation
+
+
+def test_the_share_of_seeds_that_converge():
+    """Two of four are far below the constant, one is as bad as it, one is lost; by the training horizon alone."""
+    mae = {"train": [[0.01, 0.03], [0.5, 0.5], [0.01, 0.0], [np.inf, 1.0]], "long": [[0.2], [0.1], [0.4], [np.inf]]}
+    metrics = {horizon: {"mae": np.array(values)} for horizon, values in mae.items()}
+    result = JobResult(QUICK, (0, 1, 2, 3), {}, metrics, np.zeros(4))
+    assert convergence(result, "train", 0.5) == {"converged": 0.5, "converged_median": pytest.approx(0.0125)}
+    assert convergence(result, "long", 0.5) == {"converged": 0.5, "converged_median": pytest.approx(0.3)}
+    assert convergence(result, "train", 0.02 / CONVERGED)["converged"] == 0.5
+    assert convergence(result, "train", 0.004 / CONVERGED)["converged"] == 0
+    assert np.isnan(convergence(result, "train", np.nan)["converged"])
+
+
+def test_an_epoch_of_the_paper_is_an_update_for_each_trajectory():
+    (adam,) = PROTOCOLS["paper"].stages
+    assert (adam.epochs, getattr(adam, "batch_size", None)) == (500, 1)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from twinfold.io import write_text
@@ -31,10 +32,7 @@ def cached(store: Store, name: str, settings: Any, compute: Callable[[], Any]) -
 
     **Raises:** `Skipped` if the computation fails or would start after the time limit; see `record_skips`.
     """
-    key = hashlib.sha256(json.dumps([settings, code_fingerprint()], sort_keys=True, default=str).encode()).hexdigest()[
-        :8
-    ]
-    path = store.folder / "analysis" / f"{name}-{key}.json"
+    path = _path(store, name, settings)
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
     if store.deadline is not None and time.monotonic() > store.deadline:
@@ -47,6 +45,17 @@ def cached(store: Store, name: str, settings: Any, compute: Callable[[], Any]) -
     # Not `write_json`: it replaces non-finite numbers by null, and they have to come back as they were.
     write_text(path, json.dumps(result) + "\n")
     return result
+
+
+def stored(store: Store, name: str, settings: Any) -> Any:
+    """What `cached` stored for this name and these settings, here or on a machine whose files were copied; or None."""
+    path = _path(store, name, settings)
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _path(store: Store, name: str, settings: Any) -> Path:
+    content = json.dumps([settings, code_fingerprint()], sort_keys=True, default=str)
+    return store.folder / "analysis" / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:8]}.json"
 
 
 @contextlib.contextmanager

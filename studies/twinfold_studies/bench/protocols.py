@@ -7,7 +7,7 @@ from twinfold.train import AbstractMethod, Adam, AugmentedLagrangian, LevenbergM
 from twinfold_studies.bench.contenders import Contender
 
 PARAMETERS = 300  # weights of each model, to within 10 %
-BATCH = 10  # trajectories per minibatch (the paper gives none): 1,500 updates
+BATCH = 1  # trajectories per minibatch (the paper gives none): 15,000 updates
 WINDOW = 11  # samples per window in the first stages
 
 

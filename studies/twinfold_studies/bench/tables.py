@@ -14,6 +14,9 @@ from twinfold_studies.bench.problems import HORIZONS
 from twinfold_studies.bench.store import JobResult, Store
 
 RESAMPLES = 10_000
+# A seed has converged if its MAE at the training horizon is at most this share of that of a constant, the mean of the
+# training data: one that is stuck is about as bad as the constant.
+CONVERGED = 0.2
 METRICS = ("mae", "mse", "rmse", "dtw", "relative_violation_mean", "relative_violation_max", "valid_time", "failed")
 
 
@@ -46,6 +49,18 @@ def summary_row(result: JobResult, horizon: str, floor: float) -> dict[str, Any]
         "train_s": result.facts.get("train_s", 0.0),
         "infer_s": result.facts["infer_s"][horizon],
         "paper_mae": paper_mae(job.system_name, job.model) or math.nan,
+    }
+
+
+def convergence(result: JobResult, horizon: str, constant: float) -> dict[str, float]:
+    """The share of seeds that converged, by the rule of `CONVERGED`, and the median MAE of those.
+
+    **Arguments:** `result`; `horizon` of the median; `constant`, the MAE of the constant at the training horizon.
+    """
+    good = result.by_seed("train", "mae") <= CONVERGED * constant
+    return {
+        "converged": math.nan if math.isnan(constant) else float(np.mean(good)),
+        "converged_median": float(np.median(result.by_seed(horizon, "mae")[good])) if good.any() else math.nan,
     }
 
 
@@ -87,6 +102,7 @@ def summary_rows(jobs: Iterable[Job], store: Store, seeds: int) -> list[dict[str
     """Rows of all available results, for both horizons."""
     return [
         summary_row(result, horizon, floor_mae(job, store, horizon))
+        | convergence(result, horizon, constant_mae(job, store))
         for _, job, result in available(((None, job) for job in jobs), store, seeds)
         for horizon in HORIZONS
     ]
@@ -104,6 +120,17 @@ def floor_mae(job: Job, store: Store, horizon: str) -> float:
     if result is None or job.model in ("pinn", "constant"):
         return math.nan
     return float(result.by_seed(horizon, "mae").mean())
+
+
+def constant_job(job: Job) -> Job:
+    """The job that predicts the mean of the training data of the same system."""
+    return Job(job.system_name, "constant", job.protocol, quick=job.quick)
+
+
+def constant_mae(job: Job, store: Store) -> float:
+    """The MAE of the constant at the training horizon; NaN if it is not available."""
+    result = store.result(constant_job(job), 1)
+    return math.nan if result is None else float(result.by_seed("train", "mae").mean())
 
 
 def metric_lines(jobs: Iterable[Job], store: Store, seeds: int) -> Iterable[dict[str, Any]]:

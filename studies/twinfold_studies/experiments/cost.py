@@ -1,64 +1,94 @@
-"""Time and memory of each projection and derivative; discrete against continuous adjoint."""
+"""Time and memory of a training step with each projection: untrained, half trained and trained, on CPU and GPU."""
 
+import functools
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
 
 from twinfold.model import hrpinn
-from twinfold.numerics import RK4, AbstractProjection, Cell, Newton, NoProjection, Tangent, rollout
+from twinfold.numerics import AbstractProjection, Adaptive, Newton, NoProjection, Tangent, rollout
 from twinfold.report import format_number
-from twinfold.systems import two_body
-from twinfold_studies.bench.cache import cached
+from twinfold.train import Adam, LevenbergMarquardt, fit, prepare
+from twinfold_studies.bench.cache import cached, stored
 from twinfold_studies.bench.contenders import Design
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Picture, Table
-from twinfold_studies.bench.figures import curves, scatter
-from twinfold_studies.bench.problems import problem
+from twinfold_studies.bench.figures import dots, scatter
+from twinfold_studies.bench.problems import full_sizes, make_data, problem, quick_sizes
 from twinfold_studies.bench.store import Store
-from twinfold_studies.bench.timing import best_time
+from twinfold_studies.bench.timing import best_times
+from twinfold_studies.experiments.adjoints import HALVINGS, adjoint_figure, adjoint_sentence, adjoints
+from twinfold_studies.systems import SYSTEMS
 
 PROJECTIONS: dict[str, AbstractProjection] = {
     "none": NoProjection(),
-    "fast, tangent": Tangent(),
-    "fast, implicit": Tangent(derivative="implicit"),
-    "fast, loop": Tangent(derivative="loop"),
-    "frozen, tangent": Tangent(max_steps=20),
-    "frozen, implicit": Tangent(max_steps=20, derivative="implicit"),
-    "frozen, loop": Tangent(max_steps=20, derivative="loop"),
-    "robust, tangent": Newton(derivative="tangent"),
-    "robust, implicit": Newton(),
-    "robust, loop": Newton(derivative="loop", max_steps=8),
+    "fast": Tangent(),
+    "frozen": Tangent(max_steps=20),
+    "adaptive": Adaptive(),
+    "robust": Newton(),
 }
-QUICK = ("none", "fast, tangent", "robust, implicit", "robust, loop")
-BATCH, SAMPLES, WEIGHTS = 16, 101, 300
+# Other derivatives, on one system only: each is another program, and compiling it takes longer than running it.
+DERIVATIVES: dict[str, AbstractProjection] = {
+    "fast-implicit": Tangent(derivative="implicit"),
+    "fast-loop": Tangent(derivative="loop"),
+    "frozen-implicit": Tangent(max_steps=20, derivative="implicit"),
+    "frozen-loop": Tangent(max_steps=20, derivative="loop"),
+    "adaptive-tangent": Adaptive(derivative="tangent"),
+    "robust-tangent": Newton(derivative="tangent"),
+    "robust-loop": Newton(derivative="loop", max_steps=8),
+}
+DERIVATIVES_ON = "two_body"
+QUICK = ("none", "fast", "robust")
+STATES = ("untrained", "half", "trained")
+BACKENDS = ("cpu", "gpu")
+SEEDS, RUNS, SAMPLES, WEIGHTS = 5, 10, 101, 300
 REPEATS = 7
-HALVINGS = 5
+# The first stages of the protocol `best`, unprojected as there.
+STAGES = (Adam(200, learning_rate=1e-2, window=11), LevenbergMarquardt(40, window=11))
+QUICK_STAGES = (Adam(5, learning_rate=1e-2, window=11),)
+
+
+class Program(NamedTuple):
+    """A compiled training step, as a function of the weights [S, W] of all seeds, and what compiling it took."""
+
+    run: Callable[[Float[Array, "S W"]], Any]
+    compile_s: float
+    memory_mb: float
 
 
 def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
     """Time, memory and violation of a training step, and the errors of both adjoints against dt."""
+    here = "cpu" if jax.default_backend() == "cpu" else "gpu"
     rows = []
     for system in options.systems:
-        for name in QUICK if options.quick else PROJECTIONS:
-            log(f"cost: {system}, {name}")
-            settings = [system, name, BATCH, SAMPLES, WEIGHTS, jax.default_backend()]
-            rows.append(cached(store, f"cost-{system}", settings, lambda s=system, n=name: training_step(s, n)))
-    for row in rows:
-        base = next(r for r in rows if (r["system"], r["projection"]) == (row["system"], "none"))
-        row["time_ratio"] = row["step_ms"] / base["step_ms"]
+        bench = Bench(system, store, options.quick)
+        for name in names_of(system, options.quick):
+            for backend in BACKENDS:
+                title = f"cost-{system}-{backend}"
+                settings = [system, name, SEEDS, RUNS, SAMPLES, WEIGHTS, options.quick, backend]
+                if backend == here and name in (options.models or (name,)):
+                    log(f"cost: {system}, {name}, {backend}")
+                    rows += cached(store, title, settings, lambda name=name, bench=bench: bench.rows(name, here))
+                else:
+                    rows += stored(store, title, settings) or []
     log("cost: adjoints")
     gradients = cached(store, "cost-adjoints", [HALVINGS], adjoints)
     tables = [
         Table(
             "summary",
-            "One training step (forward and backward)",
+            "One training step (value and gradient)",
             rows,
-            caption=f"{BATCH} trajectories of {SAMPLES - 1} steps, RK4, {WEIGHTS} weights, float64; best of {REPEATS}. "
+            caption=f"{SEEDS} seeds x {RUNS} trajectories of {SAMPLES - 1} steps, about {WEIGHTS} weights, float64; "
+            f"best of {REPEATS}, in turns with the same step without projection (none_ms), to which time_ratio refers. "
+            "untrained: random weights; trained: after 200 epochs of Adam and 40 Levenberg-Marquardt steps without "
+            "projection; half: the mean of both. failed: trajectories with a failed projection or a non-finite state. "
             "Memory: what the compiled program allocates in addition to inputs and outputs.",
         ),
         Table(
@@ -70,174 +100,205 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
             "samples.",
         ),
     ]
-    points = [(r["projection"], r["step_ms"], r["violation_max"]) for r in rows]
-    memory = [(r["projection"], r["memory_mb"], r["violation_max"]) for r in rows]
-    pictures = [
+    return Findings([*summarise(rows), adjoint_sentence(gradients)], tables, pictures(rows, gradients))
+
+
+def names_of(system: str, quick: bool) -> tuple[str, ...]:
+    """The projections, and their derivatives, that are measured on a system."""
+    if quick:
+        return QUICK
+    return (*PROJECTIONS, *(DERIVATIVES if system == DERIVATIVES_ON else ()))
+
+
+class Bench:
+    """The training steps of one system: the same weights and initial states for every projection."""
+
+    def __init__(self, system: str, store: Store, quick: bool):
+        self.system, self.store, self.quick = system, store, quick
+
+    def rows(self, name: str, backend: str) -> list[dict[str, Any]]:
+        """A row for each state of the training, with one projection."""
+        step, base = self.program(name), self.program("none")
+        calls: dict[Any, Callable[[], Any]] = {}
+        for state, weights in self.weights.items():
+            calls[name, state] = functools.partial(step.run, weights)
+            calls["none", state] = functools.partial(base.run, weights)
+        for call in calls.values():
+            jax.block_until_ready(call())
+        seconds = best_times(calls, REPEATS)
+        rows = []
+        for state, weights in self.weights.items():
+            violation, failed = self.quality(name, weights)
+            gradient = step.run(weights)[1]
+            rows.append(
+                {
+                    "system": self.system,
+                    "backend": backend,
+                    "device": jax.devices()[0].device_kind,
+                    "state": state,
+                    "projection": name,
+                    "time_ratio": seconds[name, state] / seconds["none", state],
+                    "step_ms": 1e3 * seconds[name, state],
+                    "none_ms": 1e3 * seconds["none", state],
+                    "memory_mb": step.memory_mb,
+                    "compile_s": step.compile_s,
+                    "violation_max": violation,
+                    "failed": failed,
+                    "gradient_finite": bool(jnp.all(jnp.isfinite(gradient))),
+                }
+            )
+        return rows
+
+    @functools.cached_property
+    def weights(self) -> dict[str, Float[Array, "S W"]]:
+        """The weights of all seeds, by state of the training; both backends use those that were stored first."""
+        stages = [f"{method.name} {method.epochs}" for method in self.stages]
+        settings = [self.system, SEEDS, WEIGHTS, self.quick, stages]
+        ends = cached(self.store, f"cost-weights-{self.system}", settings, self.train)
+        untrained, trained = (jnp.asarray(ends[state]) for state in ("untrained", "trained"))
+        return {"untrained": untrained, "half": 0.5 * (untrained + trained), "trained": trained}
+
+    @property
+    def stages(self) -> tuple[Any, ...]:
+        return QUICK_STAGES if self.quick else STAGES
+
+    def train(self) -> dict[str, list]:
+        """Weights before and after a short fit."""
+        fitted = fit(self.twin, self.data.train, seeds=range(SEEDS), method=self.stages, progress=False)
+        return {
+            "untrained": np.asarray(_flat(self.prepared[1])).tolist(),
+            "trained": np.asarray(_flat(fitted.params)).tolist(),
+        }
+
+    @functools.cached_property
+    def data(self) -> Any:
+        sizes = (quick_sizes if self.quick else full_sizes)(problem(self.system))
+        return make_data(self.system, sizes, Path(self.store.folder) / "data")
+
+    @functools.cached_property
+    def twin(self) -> Any:
+        design = Design(problem(self.system), WEIGHTS, self.data.train.statistics(observed_states=True))
+        return hrpinn(problem(self.system).physics, design.residual(), **design.common)
+
+    @functools.cached_property
+    def prepared(self) -> tuple[Any, Any]:
+        """What is not trained, and the random parameters of all seeds."""
+        _, problems, params = prepare(self.twin, self.data.train, seeds=tuple(range(SEEDS)), methods=self.stages[-1:])
+        return problems[0].frozen, params
+
+    def simulate(self, name: str, weights: Float[Array, " W"]) -> Any:
+        """The trajectories of one seed."""
+        of, (frozen, params) = problem(self.system), self.prepared
+        rebuild = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], params))[1]
+        cell = eqx.combine(rebuild(weights), frozen).twin.cell
+        cell = eqx.tree_at(lambda cell: cell.projection, cell, (PROJECTIONS | DERIVATIVES)[name])
+        x0s, ts = of.draw(jax.random.key(7), RUNS), of.dt * jnp.arange(SAMPLES)
+        return jax.vmap(lambda x0: rollout(cell, x0, ts, throw=False))(x0s)
+
+    @functools.cache  # noqa: B019 (lives as long as the experiment)
+    def program(self, name: str) -> Program:
+        """The compiled step of a projection."""
+
+        def distance(weights: Float[Array, " W"]) -> Float[Array, ""]:
+            xs = self.simulate(name, weights).xs
+            return jnp.mean((xs - xs[:, :1]) ** 2)  # from the start: the size of the state may be the invariant
+
+        def loss(weights: Float[Array, "S W"]) -> Float[Array, ""]:
+            return jnp.sum(jax.vmap(distance)(weights))
+
+        weights, _ = self.weights["untrained"], self.prepared  # not part of the compilation
+        start = time.perf_counter()
+        compiled = jax.jit(jax.value_and_grad(loss)).lower(weights).compile()
+        seconds = time.perf_counter() - start
+        memory = getattr(compiled.memory_analysis(), "temp_size_in_bytes", float("nan"))
+        return Program(compiled, seconds, memory / 2**20)
+
+    def quality(self, name: str, weights: Float[Array, "S W"]) -> tuple[float, int]:
+        """The largest relative violation, NaN where the constraint is not defined, and the number of failed runs."""
+        violation, failed = self._forward(name)(weights)
+        return float(np.max(np.asarray(violation))), int(np.sum(np.asarray(failed)))  # NumPy's maximum keeps NaN
+
+    @functools.cache  # noqa: B019
+    def _forward(self, name: str) -> Callable:
+        def both(weights: Float[Array, " W"]) -> tuple[Any, Any]:
+            out = self.simulate(name, weights)
+            return out.relative_violation, out.failed
+
+        return jax.jit(jax.vmap(both))
+
+
+def _flat(params: Any) -> Float[Array, "S W"]:
+    return jax.vmap(lambda each: ravel_pytree(each)[0])(params)
+
+
+def pictures(rows: list[dict[str, Any]], gradients: list[dict[str, Any]]) -> list[Picture]:
+    """The cost of each projection by system, its violation, and the errors of the adjoints."""
+
+    def panels(backend: str) -> dict[str, dict[str, np.ndarray]]:
+        chosen = [row for row in rows if row["backend"] == backend and row["projection"] in PROJECTIONS]
+        found: dict[str, dict[str, list]] = {}
+        for row in chosen:
+            if row["projection"] != "none":
+                by_name = found.setdefault(problem(row["system"]).title, {})
+                by_name.setdefault(row["projection"], []).append(row["time_ratio"])
+        return {title: {name: np.array(each) for name, each in values.items()} for title, values in found.items()}
+
+    shown = [row for row in rows if row["state"] == "untrained"]
+    shown.sort(key=lambda row: row["system"] != DERIVATIVES_ON)  # the system with most rows, if it is there
+    shown = [row for row in shown if (row["system"], row["backend"]) == (shown[0]["system"], shown[0]["backend"])]
+    points = [(row["projection"], row["memory_mb"], row["violation_max"]) for row in shown]
+    times = [
         Picture(
-            "time", "Violation against time", "", lambda: scatter(points, "ms per training step", "relative violation")
-        ),
-        Picture("memory", "Violation against memory", "", lambda: scatter(memory, "MB", "relative violation")),
-        Picture("adjoints", "Gradient error of the two adjoints", "", lambda: _adjoint_figure(gradients)),
-    ]
-    return Findings(summarise(rows, gradients), tables, pictures)
-
-
-def training_step(system: str, name: str) -> dict[str, Any]:
-    """Time, memory and violation of one projection and derivative."""
-    chosen = problem(system)
-    design = Design(chosen, WEIGHTS, None)
-    common = design.common | {"projection": PROJECTIONS[name]}
-    twin = hrpinn(chosen.truth, design.residual(), **common)
-    twin = twin.initialise(jax.random.key(0), states=len(chosen.state_names))
-    # The true field plus a small network: the violation is that of a model in training.
-    x0s, ts = chosen.draw(jax.random.key(1), BATCH), chosen.dt * jnp.arange(SAMPLES)
-    arrays, rebuild = ravel_pytree([layer.weight for layer in _layers(twin)])
-    small = 0.05 * arrays
-
-    def loss(v: jax.Array) -> tuple[jax.Array, jax.Array]:
-        model = _with_layers(twin, rebuild(v))
-        out = jax.vmap(lambda x0: rollout(model.cell, x0, ts, throw=False))(x0s)
-        return jnp.mean(out.xs**2), jnp.max(out.relative_violation)
-
-    step = jax.jit(jax.value_and_grad(loss, has_aux=True))
-    start = time.perf_counter()
-    compiled = step.lower(small).compile()
-    compile_s = time.perf_counter() - start
-    ((_, violation), gradient), seconds = best_time(lambda: compiled(small), REPEATS)
-    memory = compiled.memory_analysis()
-    return {
-        "system": system,
-        "projection": name,
-        "step_ms": 1e3 * seconds,
-        "memory_mb": getattr(memory, "temp_size_in_bytes", float("nan")) / 2**20,
-        "compile_s": compile_s,
-        "violation_max": float(violation),
-        "gradient_finite": bool(jnp.all(jnp.isfinite(gradient))),
-    }
-
-
-def _layers(twin: Any) -> list[Any]:
-    return list(twin.field.residual.network.weights.layers)
-
-
-def _with_layers(twin: Any, weights: list[jax.Array]) -> Any:
-    return eqx.tree_at(lambda twin: [layer.weight for layer in _layers(twin)], twin, weights)
-
-
-def adjoints() -> list[dict[str, Any]]:
-    """Errors of d|x(T) - target|^2 / dGM by reverse mode through the projected steps, and by the continuous adjoint."""
-    x0 = two_body().draw(jax.random.key(0), 1)[0]
-    duration = float(np.pi)
-    system = two_body()
-    target = jnp.zeros_like(x0)
-
-    def field(t: Any, x: jax.Array, p: dict[str, jax.Array]) -> jax.Array:
-        q = x[:2]
-        return jnp.concatenate([x[2:], -p["gm"] * q / jnp.sum(q**2) ** 1.5])
-
-    def simulate(gm: jax.Array, ts: jax.Array) -> jax.Array:
-        cell = Cell(field, None, RK4(), system.constraint, Newton())
-        return rollout(cell, x0, ts, p={"gm": gm}, throw=False).xs
-
-    def objective(gm: jax.Array, ts: jax.Array) -> jax.Array:
-        return jnp.sum((simulate(gm, ts)[-1] - target) ** 2)
-
-    gm = jnp.array(1.0)
-    exact = float(jax.jit(jax.grad(objective))(gm, jnp.linspace(0.0, duration, 20001)))
-    rows = []
-    for halving in range(HALVINGS):
-        ts = jnp.linspace(0.0, duration, 20 * 2**halving + 1)
-        discrete = float(jax.jit(jax.grad(objective))(gm, ts))
-        continuous, violation = _continuous_adjoint(field, simulate(gm, ts), ts, target, gm, system)
-        rows.append(
-            {
-                "dt": float(ts[1] - ts[0]),
-                "discrete_error": abs(discrete - exact) / abs(exact),
-                "continuous_error": abs(continuous - exact) / abs(exact),
-                "between_them": abs(continuous - discrete) / abs(discrete),
-                "interpolant_violation": violation,
-            }
+            f"time_{backend}",
+            f"Time of a training step, {backend.upper()}",
+            "Ratio to the same step without projection: dots for untrained, half trained and trained weights.",
+            lambda backend=backend: dots(panels(backend), "time, over no projection"),
         )
-    return rows
-
-
-def _continuous_adjoint(
-    field: Callable, xs: jax.Array, ts: jax.Array, target: jax.Array, gm: jax.Array, system: Any
-) -> tuple[float, float]:
-    """The gradient by lambda' = -(df/dx)' lambda along the interpolant, and the violation of the interpolant."""
-    h = ts[1] - ts[0]
-    slopes = jax.vmap(lambda t, x: field(t, x, {"gm": gm}))(ts, xs)
-
-    def state(t: jax.Array) -> jax.Array:
-        index = jnp.clip(jnp.floor(t / h).astype(int), 0, len(ts) - 2)
-        s = t / h - index
-        a, b, c, d = xs[index], xs[index + 1], slopes[index], slopes[index + 1]
-        return (1 + 2 * s) * (1 - s) ** 2 * a + s**2 * (3 - 2 * s) * b + h * (s * (1 - s) ** 2 * c - s**2 * (1 - s) * d)
-
-    def backward(t: jax.Array, carry: tuple) -> tuple:
-        adjoint, _ = carry
-        _, pull = jax.vjp(lambda x, gm: field(t, x, {"gm": gm}), state(t), gm)
-        by_x, by_gm = pull(adjoint)
-        return -by_x, -by_gm
-
-    steps = 4000
-    step = -ts[-1] / steps
-
-    def body(carry: tuple, index: jax.Array) -> tuple:
-        t = ts[-1] + step * index
-
-        def advanced(slope: tuple, size: float) -> tuple:
-            return jax.tree.map(lambda value, rate: value + size * step * rate, carry, slope)
-
-        k1 = backward(t, carry)
-        k2 = backward(t + step / 2, advanced(k1, 0.5))
-        k3 = backward(t + step / 2, advanced(k2, 0.5))
-        k4 = backward(t + step, advanced(k3, 1.0))
-        new = jax.tree.map(lambda x, a, b, c, d: x + step / 6 * (a + 2 * b + 2 * c + d), carry, k1, k2, k3, k4)
-        return new, None
-
-    start = (2 * (xs[-1] - target), jnp.zeros(()))
-    (_, gradient), _ = jax.jit(lambda start: jax.lax.scan(body, start, jnp.arange(steps)))(start)
-    between = jax.vmap(state)(ts[:-1] + h / 2)
-    level = system.constraint.level(0.0, xs[0], {})
-    violation = jax.vmap(lambda x: system.constraint.residual(0.0, x, {}, level))(between)
-    return float(gradient), float(jnp.max(jnp.abs(violation)))
-
-
-def _adjoint_figure(rows: list[dict[str, Any]]) -> Any:
-    dt = np.array([row["dt"] for row in rows])
-    columns = {
-        "discrete": "discrete_error",
-        "continuous": "continuous_error",
-        "violation of the interpolant": "interpolant_violation",
-    }
-    panel = {name: (dt, np.array([row[key] for row in rows])) for name, key in columns.items()}
-    return curves({"Two-body, half a period": panel}, "dt", "relative error of the gradient")
-
-
-def summarise(rows: list[dict[str, Any]], gradients: list[dict[str, Any]]) -> list[str]:
-    """Time, memory and violation of each projection, and the errors of the adjoints."""
-    sentences = [
-        f"{r['system']}, {r['projection']}: {r['time_ratio']:.2f} times the time of an unprojected step, "
-        f"{r['memory_mb']:.1f} MB, largest relative violation {format_number(r['violation_max'])}."
-        for r in rows
+        for backend in BACKENDS
+        if panels(backend)
     ]
-    last = gradients[-1]
-    sentences.append(
-        f"Adjoints at dt = {last['dt']:.3g}: the relative error of the gradient is "
-        f"{format_number(last['discrete_error'])} "
-        f"(discrete) and {format_number(last['continuous_error'])} (continuous); the violation of the interpolant is "
-        f"{format_number(last['interpolant_violation'])}."
-    )
+    memory = [
+        Picture(
+            "memory",
+            "Violation against memory",
+            f"{problem(shown[0]['system']).title}, untrained.",
+            lambda: scatter(points, "MB", "relative violation"),
+        )
+        for _ in shown[:1]
+    ]
+    adjoint = Picture("adjoints", "Gradient error of the two adjoints", "", lambda: adjoint_figure(gradients))
+    return [*times, *memory, adjoint]
+
+
+def summarise(rows: list[dict[str, Any]]) -> list[str]:
+    """The cost of each projection on each backend, from the cheapest system to the dearest, and the violation."""
+    sentences = []
+    for backend in dict.fromkeys(row["backend"] for row in rows):
+        for name in PROJECTIONS:
+            chosen = [row for row in rows if (row["backend"], row["projection"]) == (backend, name)]
+            if name == "none" or not chosen:
+                continue
+            ratios = []
+            for state in STATES:
+                values = [row["time_ratio"] for row in chosen if row["state"] == state]
+                ratios.append(f"{state} {min(values):.2f} to {max(values):.2f}")
+            worst = format_number(float(np.max([row["violation_max"] for row in chosen])))
+            failed = sum(row["failed"] for row in chosen)
+            sentences.append(
+                f"{backend.upper()}, {name}: {', '.join(ratios)} times the unprojected step; largest relative "
+                f"violation {worst}, {failed} of {len(chosen) * SEEDS * RUNS} trajectories failed."
+            )
     return sentences
 
 
 COST = Experiment(
     "cost",
     "The cost of enforcing a constraint",
-    "Violation against time and memory for every projection and derivative; discrete against continuous adjoint.",
-    full=Options(("two_body",)),
-    quick=Options(("two_body",)),
+    "Violation against time and memory for every projection, untrained to trained; discrete against continuous "
+    "adjoint.",
+    full=Options(tuple(SYSTEMS)),
+    quick=Options(("mass_spring",)),
     requests=lambda options: [],
     analyse=analyse,
+    models=(*PROJECTIONS, *DERIVATIVES),  # `--models` chooses among the projections
 )

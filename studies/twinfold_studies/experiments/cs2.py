@@ -11,7 +11,16 @@ from twinfold_studies.bench.paper import TARGETS, paper_mae
 from twinfold_studies.bench.problems import ALL, HORIZONS, REMARKS, problem
 from twinfold_studies.bench.queue import Request
 from twinfold_studies.bench.store import Store
-from twinfold_studies.bench.tables import floor_job, floor_mae, lowest_mae, paired_rows, summary_rows, title
+from twinfold_studies.bench.tables import (
+    CONVERGED,
+    constant_job,
+    floor_job,
+    floor_mae,
+    lowest_mae,
+    paired_rows,
+    summary_rows,
+    title,
+)
 
 COLUMNS = (
     "system",
@@ -29,6 +38,10 @@ COLUMNS = (
     "infer_s",
     "parameters",
 )
+CONVERGENCE = (
+    f" converged: share of the seeds whose MAE at the training horizon is at most {CONVERGED:g} times that of "
+    "`constant`; converged_median: the median MAE of those seeds."
+)
 QUICK_MODELS = ("constant", "physics", "node", "hrpinn", "phrpinn_fast", "phrpinn_robust")
 
 
@@ -44,10 +57,10 @@ def jobs(options: Options) -> list[Job]:
 
 
 def requests(options: Options) -> list[Request]:
-    """All jobs, and their floors."""
+    """All jobs, and what bounds them: the true field from below, a constant from above."""
     chosen = jobs(options)
-    floors = dict.fromkeys(floor_job(job) for job in chosen)
-    return [Request(job, options.seeds, dtw=True) for job in chosen] + [Request(job, 1) for job in floors]
+    bounds = dict.fromkeys(of(job) for of in (floor_job, constant_job) for job in chosen)
+    return [Request(job, options.seeds, dtw=True) for job in chosen] + [Request(job, 1) for job in bounds]
 
 
 def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
@@ -60,8 +73,9 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
             f"{protocol}_{horizon}",
             f"Protocol {protocol}, {'training' if horizon == 'train' else 'long'} horizon",
             [row for row in rows if (row["protocol"], row["horizon"]) == (protocol, horizon)],
-            COLUMNS,
-            "paper_mae: the number of the paper, under other settings. Violations are relative.",
+            _columns(protocol),
+            "paper_mae: the number of the paper, under other settings. Violations are relative."
+            + (CONVERGENCE if protocol == "paper" else ""),
         )
         for protocol in options.protocols
         for horizon in HORIZONS
@@ -83,6 +97,14 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
     if excluded:
         tables.append(Table("lacking", "Models that cannot represent a system, and remarks on systems", excluded))
     return Findings(summarise(rows, options), tables, pictures(chosen, store, options))
+
+
+def _columns(protocol: str) -> tuple[str, ...]:
+    """The columns of a page; under `paper`, which takes the mean over seeds that may be stuck, also how many are."""
+    if protocol != "paper":
+        return COLUMNS
+    at = COLUMNS.index("mae_median") + 1
+    return (*COLUMNS[:at], "converged", "converged_median", *COLUMNS[at:])
 
 
 def exclusions(options: Options) -> list[dict[str, str]]:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from twinfold_studies.bench.cache import record_skips
 from twinfold_studies.bench.experiment import Experiment, Findings, Options
 from twinfold_studies.bench.store import Store
-from twinfold_studies.numerics import adaptive, algebraic, degenerate, index, large, memory, orbit, stiff
+from twinfold_studies.numerics import adaptive, algebraic, degenerate, index, large, memory, orbit, row_order, stiff
 
-PARTS = (orbit, stiff, adaptive, algebraic, index, large, memory, degenerate)
+PARTS = (orbit, stiff, adaptive, algebraic, index, large, memory, degenerate, row_order)
 
 
 def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:

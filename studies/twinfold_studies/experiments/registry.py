@@ -12,11 +12,13 @@ from twinfold_studies.experiments.misspecification import MISSPECIFICATION
 from twinfold_studies.experiments.numerics import NUMERICS
 from twinfold_studies.experiments.sweep import CONJECTURE2, NOISE
 from twinfold_studies.experiments.theory import THEORY
+from twinfold_studies.experiments.trap import TRAP
 
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
     for each in (
         CS2,
+        TRAP,
         ABLATION,
         MISSPECIFICATION,
         NOISE,

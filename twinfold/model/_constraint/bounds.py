@@ -9,6 +9,7 @@ the nearest state that obeys all (`Newton`), or one linearised step towards it (
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
@@ -21,7 +22,10 @@ from twinfold.typing import ConstraintVector, Parameters, Scalar
 
 
 def _as_bound(bound: ArrayLike | Sequence | Frozen) -> Frozen:
-    return bound if isinstance(bound, Frozen) else Frozen(jnp.asarray(np.asarray(bound, float)))
+    if isinstance(bound, Frozen):
+        return bound
+    with jax.ensure_compile_time_eval():  # a number also where the bounds are made inside `jit`
+        return Frozen(jnp.asarray(np.asarray(bound, float)))
 
 
 class Bounds(AbstractInequality):

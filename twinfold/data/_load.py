@@ -31,6 +31,7 @@ def load_dataset(
     max_step: float | None = None,
     blocks: int | None = None,
     block_gap: int | None = None,
+    whole: Sequence[str] = (),
     dt: float | None = None,
     records: Mapping[str, Mapping[str, str]] | None = None,
     format: Format = "auto",
@@ -67,7 +68,7 @@ def load_dataset(
     - `max_step`: cut a run wherever two rows are more than this many seconds apart. What a run is cut into is named
       `run[0]`, `run[1]`, ... and forms a group unless `group` is given.
     - `blocks`, `block_gap`: cut each run into that many blocks, see `Dataset.blocks`. With `x0`, the initial state of a
-      block is that of its first row.
+      block is that of its first row. Runs named in `whole` are not cut.
 
     **Returns:** a `Dataset`.
 
@@ -108,6 +109,7 @@ def load_dataset(
         max_step=max_step,
         blocks=blocks,
         block_gap=block_gap,
+        whole=whole,
         dt=dt,
         records=records or {},
     )

@@ -35,9 +35,14 @@ class DataSplit:
 
 
 def read_data(config: DataConfig, folder: Path, **changes: Any) -> Dataset:
-    """The measurements that a configuration names, in files relative to `folder`."""
+    """The measurements that a configuration names, in files relative to `folder`.
+
+    With blocks, a run that is held out by its own name stays whole: a record made for testing is predicted from its
+    start to its end.
+    """
     names = set(DataConfig.model_fields) - {"files", "valid", "test", "warmup"}
     options = {name: getattr(config, name) for name in names} | {"source": config.files, "folder": folder}
+    options["whole"] = [name for part in (config.valid, config.test) if not isinstance(part, float) for name in part]
     return load_dataset(**options | changes)
 
 

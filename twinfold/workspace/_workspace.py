@@ -58,8 +58,7 @@ class Workspace:
         from twinfold.workspace._system import load_system
 
         options = {"arguments": self.config.model} | options
-        system = load_system(self.folder / self.config.system.file, **options)
-        return system if self.config.data.warmup is None else system.with_warmup(self.config.data.warmup)
+        return load_system(self.folder / self.config.system.file, **options).with_warmup(self.config.data.warmup)
 
     def load_data(self) -> "Dataset":
         """All measurements."""

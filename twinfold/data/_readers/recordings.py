@@ -155,7 +155,7 @@ def _ticks(times: np.ndarray, layout: Layout) -> tuple[np.ndarray, float]:
 def _blocks(name: str, recording: Recording, group: str, layout: Layout, place: Place) -> list[Run]:
     """The run, or its blocks: cut after the inputs were filled, which hold their value across a cut."""
     run = _run(name, recording, group, layout, place)
-    if layout.blocks is None:
+    if layout.blocks is None or name in layout.whole:
         return [run]
     states = np.stack([recording.numbers[column] for column in layout.x0], axis=1) if layout.x0 else None
     return cut_blocks(run, layout.blocks, layout.block_gap, states)

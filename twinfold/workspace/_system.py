@@ -42,7 +42,7 @@ class System:
         return _bound(self.build, arguments, self.path)
 
     def rebuild(self, arguments: Mapping[str, Any]) -> "System":
-        """The system with other arguments of `twin()`, as `twin()` builds it: a warm-up of the configuration is not in it.
+        """The system with other arguments of `twin()`, without the warm-up of a configuration.
 
         The functions are the same, so what is compiled is reused.
         """

@@ -70,12 +70,15 @@ def _designs(project: Project, store: Store, options: Options, log: Callable[[st
         for name in names:
             log(f"first: {project.name}, {name}")
             settings = [made, project.warmup, project.designs[name], options.quick]
-            found[name] = cached(
-                store,
-                f"first-{project.name}",
-                settings,
-                lambda name=name: fit_design(project, folder, name, system, quick=options.quick),
-            )
+            with record_skips(store):  # the other designs are compared without it
+                found[name] = cached(
+                    store,
+                    f"first-{project.name}",
+                    settings,
+                    lambda name=name: fit_design(project, folder, name, system, quick=options.quick),
+                )
+    if FIRST not in found:
+        raise Skipped(f"first-{project.name}", "the first attempt is missing")
     return design_rows(project, found)
 
 

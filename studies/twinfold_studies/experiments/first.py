@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from twinfold.report import format_number
@@ -77,6 +78,7 @@ def _designs(project: Project, store: Store, options: Options, log: Callable[[st
                     settings,
                     lambda name=name: fit_design(project, folder, name, system, quick=options.quick),
                 )
+    jax.clear_caches()  # dozens of compiled programs exceed what one process may map
     if FIRST not in found:
         raise Skipped(f"first-{project.name}", "the first attempt is missing")
     return design_rows(project, found)

@@ -35,7 +35,7 @@ def test_the_rate_of_the_drive_balances_momentum_and_friction_dissipates():
     rate = drive.rate(x, torque)
     assert drive.MOTOR * rate[0] + drive.LOAD * rate[2] == pytest.approx(torque - drive.friction(x[2]), rel=1e-12)
     speeds = np.linspace(-5, 5, 101)
-    assert np.all(drive.friction(speeds) * speeds >= 0)
+    assert all(drive.friction(speed) * speed >= 0 for speed in speeds.tolist())
 
 
 def test_emps_keeps_the_mean_of_the_voltage(tmp_path):

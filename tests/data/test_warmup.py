@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import twinfold as tw
+from twinfold.data._noise import output_noise
 from twinfold.data._rows import begun, known_batch, rows_of
-from twinfold.data._warmup import DEFAULT_WARMUP, NOISE
+from twinfold.data._warmup import DEFAULT_WARMUP
 
 TS = np.linspace(0.0, 6.0, 121)
 NAMES = ["a", "b", "c", "d"]
@@ -51,12 +52,13 @@ def test_the_estimate_is_the_most_probable_one():
     twin = tw.Twin(rotation, integrator=tw.RK4(4), warmup=samples)
     states, _ = starts_of(twin, data)
     spread = noisy[:, :samples].std(axis=(0, 1))
+    noise = output_noise(data.runs, samples, spread=spread, unknown=np.nan)
     turns = np.stack([[[np.cos(t), np.sin(t)], [-np.sin(t), np.cos(t)]] for t in TS[:samples]])
     for run, state in enumerate(states):
-        a = (turns / spread[:, None]).reshape(-1, 2)
-        b = (noisy[run, :samples] / spread).reshape(-1)
+        a = (turns / (noise * spread)[:, None]).reshape(-1, 2)
+        b = (noisy[run, :samples] / (noise * spread)).reshape(-1)
         guess = noisy[run, 0]
-        h = a.T @ a + NOISE**2 * np.diag(1 / spread**2)
+        h = a.T @ a + np.diag(1 / spread**2)
         expected = guess + np.linalg.solve(h, a.T @ (b - a @ guess))
         np.testing.assert_allclose(state, expected, atol=1e-6)
 

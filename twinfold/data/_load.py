@@ -31,6 +31,7 @@ def load_dataset(
     max_step: float | None = None,
     blocks: int | None = None,
     block_gap: int | None = None,
+    whole: Sequence[str] = (),
     dt: float | None = None,
     records: Mapping[str, Mapping[str, str]] | None = None,
     taps: Mapping[str, Sequence[float]] | None = None,
@@ -70,7 +71,7 @@ def load_dataset(
     - `taps`: delayed copies of inputs, as further inputs: for the name of an input its delays, see
       `Dataset.with_taps`. Between samples an input is held, or with `fill="linear"` interpolated.
     - `blocks`, `block_gap`: cut each run into that many blocks, see `Dataset.blocks`. With `x0`, the initial state of a
-      block is that of its first row.
+      block is that of its first row. Runs named in `whole` are not cut.
 
     **Returns:** a `Dataset`.
 
@@ -111,6 +112,7 @@ def load_dataset(
         max_step=max_step,
         blocks=blocks,
         block_gap=block_gap,
+        whole=whole,
         dt=dt,
         records=records or {},
         taps=taps or {},

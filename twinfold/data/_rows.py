@@ -10,10 +10,20 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from twinfold._core import tree_take
-from twinfold.data._batch import Batch
+from twinfold.data._batch import Batch, output_spread
 from twinfold.data._dataset import Dataset
+from twinfold.data._noise import output_noise
 from twinfold.data._run import Run
-from twinfold.data._warmup import DEFAULT_WARMUP, Newcomers, first_states, own_parameters, state_size
+from twinfold.data._warmup import (
+    DEFAULT_WARMUP,
+    MAX_NOISE,
+    MIN_NOISE,
+    NOISE,
+    Newcomers,
+    first_states,
+    own_parameters,
+    state_size,
+)
 from twinfold.model import Simulation, Twin, simulate_unchecked
 from twinfold.model._twin import check_model
 from twinfold.model._unknown import Unknown
@@ -86,8 +96,10 @@ def rows_of(twin: Twin, data: Dataset) -> Rows:
         batch = eqx.tree_at(lambda batch: batch.run, batch, jax.device_put(np.array(indices, np.int32)))
         return Rows(batch, None, np.zeros(count, np.int32))
     samples = twin.warmup or DEFAULT_WARMUP
-    values, states = jax.device_put((tuple(owners), starts))
-    return Rows(batch, Newcomers(batch, values, states, samples), np.where(missing, samples, 0))
+    noise = output_noise(data.runs, samples, spread=np.asarray(output_spread(batch)), unknown=NOISE)
+    noise = np.clip(noise, MIN_NOISE, MAX_NOISE).astype(batch.y.dtype)
+    values, states, noise = jax.device_put((tuple(owners), starts, noise))
+    return Rows(batch, Newcomers(batch, values, states, noise, samples), np.where(missing, samples, 0))
 
 
 def with_own_values(twin: Twin, data: Dataset) -> Twin:

@@ -1,7 +1,7 @@
 """What belongs to a single run, estimated from its first samples: its initial state, and parameters of its own.
 
-For runs that a twin was not fitted on. The estimate is the most probable one if the noise of an output is 1 % of its
-spread, and states and parameters vary as much as they do in the data: what the samples do not tell stays where it was.
+For runs that a twin was not fitted on. The estimate is the most probable one for the noise that these samples show, if
+states and parameters vary as much as they do in the data: what the samples do not tell stays where it was.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,8 @@ from twinfold.numerics._least_squares import least_squares
 from twinfold.typing import State
 
 DEFAULT_WARMUP = 20  # samples, for a twin that does not say
-NOISE = 0.01  # of the spread of an output
+NOISE = 0.01  # of the spread of an output, where the samples are too few to tell
+MIN_NOISE, MAX_NOISE = 1e-4, 1.0  # a twin is not exact
 MAX_STEPS = 32
 MAX_CANDIDATES = 16  # fitted initial states that are tried as a first guess
 
@@ -29,18 +30,21 @@ class Newcomers(eqx.Module):
     """Runs, some of which a twin was not fitted on.
 
     `owners`: for each of the twin's parameters with a value per run or group, the index of the value that each run of
-    the batch has, or -1; `starts`: the same for the initial state; `samples` from which the others are estimated.
+    the batch has, or -1; `starts`: the same for the initial state; `noise` of each output, as a fraction of its
+    spread; `samples` from which the others are estimated.
     """
 
     batch: Batch
     owners: tuple[Int[Array, " R"], ...]
     starts: Int[Array, " R"] | None  # None: initial states are not estimated
+    noise: Float[Array, " k"]
     samples: int = eqx.field(static=True)
 
     def adapt(self, twin: Twin) -> Twin:
         """The twin with values for the runs of the batch, in their order (its names are those of before)."""
         own, of_run = own_parameters(twin), _single_run(twin)
-        spread = output_spread(self.batch)
+        noise = jnp.min(self.noise)
+        spread = output_spread(self.batch) * self.noise / noise  # a noisier output counts less
         guesses = self._guesses(twin)
         size = state_size(twin, self.batch, guesses)
         free_start = None if self.starts is None else self.starts < 0
@@ -63,7 +67,7 @@ class Newcomers(eqx.Module):
             def residuals(v: Array) -> Array:
                 x, raws = candidate(v)
                 error = _errors(of_run(raws), row, x, spread, self.samples)
-                prior = NOISE * v / jnp.sqrt(jnp.array(error.size, v.dtype))
+                prior = noise * v / jnp.sqrt(jnp.array(error.size, v.dtype))
                 return jnp.concatenate([error.reshape(-1), prior])
 
             found, *_ = least_squares(residuals, first, MAX_STEPS)

@@ -109,7 +109,7 @@ def fit(
 
     - `twin`, `data`; `valid`: runs on which the best parameters are chosen.
     - `seeds`: how many (0, 1, ...) or which; each draws its own weights and data order.
-    - `method`: one or several in a row; Adam, then Levenberg-Marquardt, when left out (see `default_methods`).
+    - `method`: one or several in a row; stages that suit the data when left out (see `default_methods`).
     - `loss`: the terms to minimise.
     - `window`: train on windows of that many samples rather than on whole runs.
     - `shooting`: estimate the state at the start of each window (with a continuity term); when left out, this is

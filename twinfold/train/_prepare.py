@@ -72,6 +72,7 @@ def prepare(
         if not learned_parts(twin):
             # A few parameters have a first guess: nothing random for Adam to begin with, and one program less.
             methods = tuple(method for method in methods if not isinstance(method, Gradient))
+            methods = methods if methods[0].window is not None else methods[-1:]
     estimated = not bool(np.all(batch.is_run_start)) and (not measured if shooting is None else shooting)
     if not estimated:
         _check_window_starts(twin, batch)
@@ -119,10 +120,12 @@ def prepare(
 
 
 def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
-    """The default stages: Adam from the random weights, then Levenberg-Marquardt to convergence.
+    """The default stages, of which the last is Levenberg-Marquardt to convergence.
 
     Where every state is measured (`samples` in the longest run), the first stages train on short windows: their loss is
-    smoother, since a wrong field cannot take a trajectory far from the data.
+    smoother, since a wrong field cannot take a trajectory far from the data. Where states are hidden,
+    Levenberg-Marquardt comes first as well: unknown parameters and initial states are far off, and Adam would train the
+    network to make up for them.
 
     **Example:**
 
@@ -131,7 +134,8 @@ def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
     ```
     """
     if samples is None or samples < 2 * SHORT:
-        return Adam(500, learning_rate=1e-2), LevenbergMarquardt(60)
+        descent = LevenbergMarquardt(60)  # twice the same, which is compiled once
+        return descent, Adam(200, learning_rate=1e-2), descent
     return Adam(200, learning_rate=1e-2, window=SHORT), LevenbergMarquardt(30, window=SHORT), LevenbergMarquardt(40)
 
 

@@ -11,6 +11,7 @@ from twinfold.data._dataset import join
 from twinfold.data._load import columns_of
 from twinfold.data._readers.sources import matching_files, names_of_files
 from twinfold.workspace._config import DataConfig
+from twinfold.workspace._merge import merge_blocks
 
 WHOLE_RUNS: dict[str, Any] = {"blocks": None, "block_gap": None}  # changes of `read_data`, for data that are not split
 
@@ -35,9 +36,16 @@ class DataSplit:
 
 
 def read_data(config: DataConfig, folder: Path, **changes: Any) -> Dataset:
-    """The measurements that a configuration names, in files relative to `folder`."""
+    """The measurements that a configuration names, in files relative to `folder`.
+
+    With blocks, a run that is held out by its own name stays whole: a record made for testing is predicted from its
+    start to its end.
+    """
     names = set(DataConfig.model_fields) - {"files", "valid", "test", "warmup"}
     options = {name: getattr(config, name) for name in names} | {"source": config.files, "folder": folder}
+    options["whole"] = [
+        name for part in (config.valid, config.test) if not isinstance(part, float | int) for name in part
+    ]
     return load_dataset(**options | changes)
 
 
@@ -104,7 +112,8 @@ def split_data(data: Dataset, config: DataConfig) -> DataSplit:
         wanted.remove(empty)
         notes.append(
             f"There {'is one run' if len(data) == 1 else f'are {len(data)} runs'}, so data.{empty} is empty. "
-            "data.blocks = 5 cuts every run into five blocks, some of which can be held out."
+            "data.blocks = 5 cuts every run into five blocks, some of which can be held out; set data.warmup as well, "
+            "since a block does not start at rest."
         )
     if "test" in wanted:
         rest, test = data.split(config.test)
@@ -114,3 +123,9 @@ def split_data(data: Dataset, config: DataConfig) -> DataSplit:
             fraction = min(max(round(fraction * len(data)), 1), len(rest) - 1) / len(rest)
         rest, valid = rest.split(fraction)
     return DataSplit(rest, valid, test, tuple(notes))
+
+
+def merge_split(split: DataSplit, whole: Dataset) -> DataSplit:
+    """The split with neighbouring blocks of each part as one run; see `merge_blocks`."""
+    merged = {name: merge_blocks(part, whole) for name, part in split.by_name().items()}
+    return dataclasses.replace(split, **merged)

@@ -184,7 +184,7 @@ def plan(
 def run_task(loader: "_Loader", task: SweepTask) -> dict[str, Any]:
     """Fit with the settings of a task, and write its errors on the held-out runs into its folder."""
     workspace, split = task.workspace, loader.split(task.workspace)
-    system = loader.system(workspace).rebuild(workspace.config.model)
+    system = loader.system(workspace).rebuild(workspace.config.model).with_warmup(workspace.config.data.warmup)
     fingerprints = (system.sha256, split.train.fingerprint())
     with files.claim_run_folder(workspace.run_folder, workspace.config, fingerprints, force=False):
         fit = refit(workspace, system, split)

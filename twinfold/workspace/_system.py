@@ -42,12 +42,17 @@ class System:
         return _bound(self.build, arguments, self.path)
 
     def rebuild(self, arguments: Mapping[str, Any]) -> "System":
-        """The system with other arguments of `twin()`. The functions are the same, so what is compiled is reused."""
+        """The system with other arguments of `twin()`, without the warm-up of a configuration.
+
+        The functions are the same, so what is compiled is reused.
+        """
         twin, complete = _build(self.build, arguments, self.path)
         return replace(self, twin=twin, arguments=complete)
 
-    def with_warmup(self, samples: int) -> "System":
-        """The system whose twin estimates the state at the start of each run; see `Twin`."""
+    def with_warmup(self, samples: int | None) -> "System":
+        """The system whose twin estimates the state at the start of each run, see `Twin`; with None, as it is."""
+        if samples is None:
+            return self
         import equinox as eqx
 
         twin = eqx.tree_at(lambda twin: twin.warmup, self.twin, samples, is_leaf=lambda node: node is None)

@@ -58,8 +58,7 @@ class Workspace:
         from twinfold.workspace._system import load_system
 
         options = {"arguments": self.config.model} | options
-        system = load_system(self.folder / self.config.system.file, **options)
-        return system if self.config.data.warmup is None else system.with_warmup(self.config.data.warmup)
+        return load_system(self.folder / self.config.system.file, **options).with_warmup(self.config.data.warmup)
 
     def load_data(self) -> "Dataset":
         """All measurements."""
@@ -68,10 +67,13 @@ class Workspace:
         return read_data(self.config.data, self.folder)
 
     def load_split(self) -> "DataSplit":
-        """The measurements, split into training, validation and test runs."""
-        from twinfold.workspace._data import split_data
+        """The measurements, split into training, validation and test runs; neighbouring blocks are joined."""
+        from twinfold.workspace._data import WHOLE_RUNS, merge_split, read_data, split_data
 
-        return split_data(self.load_data(), self.config.data)
+        split = split_data(self.load_data(), self.config.data)
+        if self.config.data.blocks is None:
+            return split
+        return merge_split(split, read_data(self.config.data, self.folder, **WHOLE_RUNS))
 
 
 def open_workspace(folder: str | Path = ".", overrides: Sequence[str] = ()) -> Workspace:

@@ -66,6 +66,7 @@ class Layout:
     max_step: float | None = None
     blocks: int | None = None
     block_gap: int | None = None
+    whole: Sequence[str] = ()
     dt: float | None = None
     records: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     taps: Taps = field(default_factory=dict)

@@ -157,7 +157,7 @@ def _blocks(name: str, recording: Recording, group: str, layout: Layout, place: 
     """The run, or its blocks: cut after inputs were filled and delayed, so that their values pass across a cut."""
     run = _run(name, recording, group, layout, place)
     run = tapped(run, layout.inputs, layout.taps, "linear" if layout.fill == "linear" else "hold")
-    if layout.blocks is None:
+    if layout.blocks is None or name in layout.whole:
         return [run]
     states = np.stack([recording.numbers[column] for column in layout.x0], axis=1) if layout.x0 else None
     return cut_blocks(run, layout.blocks, layout.block_gap, states)

@@ -1,0 +1,1 @@
+"""The first attempt of a new user, beside ten designs: projects, their data, fits and timing."""

@@ -1,0 +1,60 @@
+"""The fit of a design, and its errors on the validation and the test record."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import twinfold as tw
+from twinfold.workspace import Workspace
+from twinfold_studies.first.project import Project
+
+
+def fit_design(project: Project, folder: Path, design: str, system: Any, *, quick: bool = False) -> dict[str, Any]:
+    """Fit as `twinfold fit` does, and predict what was held out.
+
+    **Arguments:** `project`, written to `folder`; `design`; `system` of the project as its workspace loads it, which
+    all designs share, so that what is compiled is reused; `quick`: one seed and few steps.
+
+    **Returns:** errors `valid` and `test`: root mean squares over the samples after the warm-up, each output divided by
+    its standard deviation in the training record; `seconds` on this machine; the number of `weights`.
+    """
+    workspace = project.open(folder, design)
+    settings, split = workspace.config.fit, workspace.load_split()
+    assert split.valid is not None
+    assert split.test is not None
+    began = time.perf_counter()
+    done = tw.fit(
+        system.rebuild(workspace.config.model).with_warmup(workspace.config.data.warmup).twin,
+        split.train,
+        valid=split.valid,
+        seeds=1 if quick else settings.seeds,
+        method=tw.LevenbergMarquardt(15) if quick else settings.methods(),
+        loss=workspace.config.loss.build(),
+        window=settings.window,
+        progress=False,
+    )
+    seconds = time.perf_counter() - began
+    scale = np.nanstd(np.concatenate([run.y for run in split.train.runs]), axis=0)
+    return {
+        "valid": error(done.twin, split.valid, scale, project.warmup),
+        "test": error(done.twin, split.test, scale, project.warmup),
+        "scale": scale.tolist(),
+        "seconds": seconds,
+        "weights": done.parameters,
+    }
+
+
+def error(twin: tw.Twin, data: tw.Dataset, scale: np.ndarray, warmup: int) -> float:
+    """The error of a twin on some runs, without the first `warmup` samples of each; infinite where it diverges."""
+    found = tw.predict(twin, data)
+    counted = found.mask & (np.arange(found.mask.shape[-2]) >= warmup)[:, None]
+    squares = np.where(counted, ((found.predicted - found.y) / scale) ** 2, 0.0)
+    root = float(np.sqrt(squares.sum() / np.sum(np.broadcast_to(counted, squares.shape))))
+    return root if np.isfinite(root) else float("inf")
+
+
+def split_names(workspace: Workspace) -> dict[str, tuple[str, ...]]:
+    """The runs of each part."""
+    return {name: part.names for name, part in workspace.load_split().by_name().items()}

@@ -1,0 +1,1 @@
+"""Public measurements: where they are on this machine, and a loader for each set."""

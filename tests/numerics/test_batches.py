@@ -21,8 +21,8 @@ def field(x):
 @pytest.mark.parametrize("integrator", [tw.RK4(), tw.BDF()], ids=["rk4", "bdf"])
 @pytest.mark.parametrize("projection", [None, tw.Newton()], ids=["none", "newton"])
 def test_failures_do_not_depend_on_the_size_of_the_batch(integrator, projection):
-    constrained = {} if projection is None else {"constraint": tw.Conserved(lambda x: jnp.log(x[0]) + x @ x)}
-    twin = tw.Twin(field, integrator=integrator, projection=projection, **constrained)
+    constraint = None if projection is None else tw.Conserved(lambda x: jnp.log(x[0]) + x @ x)
+    twin = tw.Twin(field, integrator=integrator, constraint=constraint, projection=projection)
     x0s = np.random.default_rng(0).normal(size=(MANY, 3))
     x0s[:, 0] = np.abs(x0s[:, 0]) + 0.1
     run = jax.jit(jax.vmap(lambda x0: tw.rollout(twin.cell, x0, TS, throw=False)))

@@ -59,9 +59,9 @@ def test_the_installed_wheel_works_without_the_repository(wheel, tmp_path):
 
     twinfold("new", "plant", "--template", "tank", cwd=folder)
     twinfold("check")
-    settings = ("--set", "fit.seeds=1", "--set", "fit.lm_steps=3")
+    settings = ("--set", "fit.seeds=1", "--set", "fit.lm_steps=20")
     twinfold("fit", "--quiet", *settings)
-    assert "lm_steps 3" in twinfold("info")
+    assert "lm_steps 20" in twinfold("info")
     twinfold("report", *settings)
     twinfold("export", "--to", "c", *settings)
     run_folder = folder / "plant" / "runs" / "first"

@@ -9,7 +9,7 @@ import pytest
 import twinfold as tw
 
 TIMES = 0.1 * np.arange(41)
-STIFFNESS = {"soft": 1.0, "hard": 4.0}
+STIFFNESS = {"soft": 1.0, "hard": 4.0, "new": 2.5}
 
 
 def runs(groups, starts):
@@ -41,12 +41,13 @@ def test_runs_of_a_group_share_one_value():
 
 
 @pytest.mark.slow
-def test_a_new_run_of_a_known_group_is_predicted_and_one_of_a_new_group_refused():
+def test_a_new_run_has_the_value_of_its_group_and_one_of_a_new_group_is_estimated():
     fit = fitted(per_group=True)
     assert tw.evaluate(fit, runs(["hard", "soft"], [0.3, 0.2]), dtw=False).metrics["mae"].max() < 1e-3
-    strange = tw.Dataset.from_arrays(TIMES, [np.ones((41, 2))], names=["x"], groups=["new"])
-    with pytest.raises(ValueError, match="no parameters of run 'x'"):
-        tw.evaluate(fit, strange)
+    strange = runs(["new"], [0.6])
+    found = tw.predict(fit, strange)
+    np.testing.assert_array_equal(found.warmup, [20])
+    np.testing.assert_allclose(found.predicted[0, 0], strange.runs[0].y, atol=1e-3)
     again = tw.fit(fit.twin, strange, method=tw.LevenbergMarquardt(3), trainable="per_run", progress=False)
     assert again.twin.groups == ("new",)
 

@@ -73,7 +73,16 @@ def test_every_figure_is_drawn_and_nothing_overflows(browser, index, width, heig
     page.wait_for_function("document.querySelectorAll('.plot:not(.js-plotly-plot)').length === 0")
     figures = {figure["id"]: figure for figure in page.evaluate(FIGURES)}
     learned = [f"learned-0-{index}" for index in range(4)]
-    assert set(figures) == {"output-0", "output-1", "inputs", *learned, "violation", "training-curves"}
+    assert set(figures) == {
+        "output-0",
+        "output-1",
+        "residual-0",
+        "residual-1",
+        "inputs",
+        *learned,
+        "violation",
+        "training-curves",
+    }
     for figure in figures.values():
         assert figure["marks"] >= 1, figure
         assert figure["width"] > 300, figure

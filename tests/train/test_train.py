@@ -57,6 +57,7 @@ CASES = {
     "case",
     [case if case == "whole runs" else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
 )
+@pytest.mark.filterwarnings("ignore:The hidden state 1")  # rightly: without its network the spring does not accelerate
 def test_sensitivities_are_the_derivative_of_the_residuals(case):
     twin, windows, loss = CASES[case]
     y = oscillations(3)[1]

@@ -147,6 +147,7 @@ def estimated_starts(fit: tw.Fit, runs: int) -> np.ndarray:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The hidden state 0, 1")  # rightly: without its network nothing moves
 def test_hidden_velocity_and_initial_state_are_recovered():
     """Only the position is measured; the force law and both components of each x0 are unknown."""
     times = np.linspace(0, 10, 101)
@@ -160,6 +161,7 @@ def test_hidden_velocity_and_initial_state_are_recovered():
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The hidden state 0, 1")  # rightly: without its network nothing moves
 def test_windows_with_estimated_states_recover_hidden_velocity():
     x0, y = oscillations(6, np.linspace(0, 8, 81))
     twin = spring(8, observe=lambda x: x[:1], initial=tw.Unknown([0.0, 0.0], per_run=True))

@@ -40,9 +40,12 @@ def test_a_task_that_fails_is_left_to_whoever_needs_it():
     def fail():
         raise RuntimeError("not here")
 
-    ahead = Ahead({1: fail})
+    seen = []
+    ahead = Ahead({1: fail, 2: lambda: seen.append("the next one")})
     ahead.wait(1)
+    ahead.wait(2)
     ahead.stop()
+    assert seen == ["the next one"]
 
 
 def test_a_task_has_the_precision_of_its_parent():

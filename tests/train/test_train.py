@@ -310,11 +310,13 @@ def test_ctrl_c_before_an_epoch_or_between_two_stages_changes_nothing(tmp_path, 
 @pytest.mark.slow
 def test_seeds_side_by_side_equal_seeds_alone():
     data = tw.Dataset.from_arrays(TIMES, oscillations(4)[1])
-    both = tw.fit(spring(), data, seeds=[3, 8], **SHORT)
-    alone = tw.fit(spring(), data, seeds=[8], **SHORT)
+    # Two steps: programs of other sizes round differently, and Levenberg-Marquardt multiplies that by up to 1e3 a step.
+    methods = (tw.Adam(30, learning_rate=1e-2, batch_size=2), tw.LevenbergMarquardt(2))
+    both = tw.fit(spring(), data, seeds=[3, 8], method=methods, progress=False)
+    alone = tw.fit(spring(), data, seeds=[8], method=methods, progress=False)
     for a, b in zip(leaves(both), leaves(alone), strict=True):
-        np.testing.assert_allclose(a[1], b[0], rtol=1e-6, atol=1e-9)
-    assert not np.allclose(leaves(both)[0][0], leaves(both)[0][1])
+        np.testing.assert_allclose(a[1], b[0], rtol=1e-9, atol=1e-12)
+    assert not all(np.allclose(leaf[0], leaf[1]) for leaf in leaves(both))
 
 
 def test_a_seed_that_goes_non_finite_is_stopped_and_leaves_the_others_alone(monkeypatch):

@@ -68,7 +68,7 @@ def prepare(
         check_batch(twin, held.batch, valid, "valid", drawn=False)
     measured = twin.observe is None and twin.trajectory is None and bool(np.all(batch.mask))
     if methods is None:
-        methods = default_methods(batch.ts.shape[1] if measured and window is None else None)
+        methods = default_methods(batch.ts.shape[1] if measured and window is None else None, windows=window is not None)
         if not learned_parts(twin):
             # A few parameters have a first guess: nothing random for Adam to begin with, and one program less.
             methods = tuple(method for method in methods if not isinstance(method, Gradient))
@@ -119,13 +119,14 @@ def prepare(
     return methods, problems, params
 
 
-def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
+def default_methods(samples: int | None, *, windows: bool = False) -> tuple[AbstractMethod, ...]:
     """The default stages, of which the last is Levenberg-Marquardt to convergence.
 
     Where every state is measured (`samples` in the longest run), the first stages train on short windows: their loss is
     smoother, since a wrong field cannot take a trajectory far from the data. Where states are hidden,
     Levenberg-Marquardt comes first as well: unknown parameters and initial states are far off, and Adam would train the
-    network to make up for them.
+    network to make up for them. Not so where the runs are cut into `windows` already: states that are estimated every
+    few samples keep a random network near the data, and Levenberg-Marquardt would bend them towards it.
 
     **Example:**
 
@@ -133,6 +134,8 @@ def default_methods(samples: int | None) -> tuple[AbstractMethod, ...]:
     tw.train.default_methods(101)
     ```
     """
+    if windows:
+        return Adam(200, learning_rate=1e-2), LevenbergMarquardt(60)
     if samples is None or samples < 2 * SHORT:
         descent = LevenbergMarquardt(60)  # twice the same, which is compiled once
         return descent, Adam(200, learning_rate=1e-2), descent

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from twinfold.check._channels import find_sentinels
-from twinfold.check._noise import estimate_noise, quantum_of
 from twinfold.check._outliers import find_outliers
 from twinfold.check._saturation import find_limits
+from twinfold.data._noise import estimate_noise, quantum_of
 
 N = 600
 K = np.arange(N)

@@ -21,9 +21,9 @@ from jaxtyping import Array
 from twinfold._core import tree_take
 from twinfold.check._finding import Finding, Severity, join_names
 from twinfold.check._manifold import constraint_jacobians, equation_rows
-from twinfold.check._noise import estimate_noise
 from twinfold.check._subject import Subject
 from twinfold.data import Batch
+from twinfold.data._noise import estimate_noise
 from twinfold.model import Twin
 from twinfold.numerics._constraint import sides, slack_of, value_and_jacobian
 

@@ -8,7 +8,7 @@ signal goes on there as it came.
 
 import numpy as np
 
-from twinfold.check._noise import INPUT_LAGS, MIN_SAMPLES, estimate_noise, quantum_of
+from twinfold.data._noise import INPUT_LAGS, MIN_SAMPLES, estimate_noise, quantum_of
 
 MIN_OUTLIER = 8.0  # standard deviations of the noise
 MIN_OUTLIER_RANGE = 0.01  # of the signal's range

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from twinfold.check._finding import Finding, join_names
-from twinfold.check._noise import quantum_of
 from twinfold.check._subject import Subject
+from twinfold.data._noise import quantum_of
 
 MIN_EPISODES = 3
 MIN_STAY = 3  # samples at the limit in one episode, for a signal of few distinct values

@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from twinfold._core import outcome_codes, tree_take
-from twinfold.check._noise import estimate_noise
 from twinfold.data import Batch, Dataset
+from twinfold.data._noise import estimate_noise
 from twinfold.data._rows import initial_state, initial_states, known_batch, simulate_row, with_own_values
 from twinfold.model import Network, Twin
-from twinfold.model._twin import check_model
+from twinfold.model._checks import check_model
 from twinfold.numerics import Trajectory, Unconstrained
 from twinfold.typing import ConstraintVector
 

@@ -25,7 +25,7 @@ from twinfold.data._warmup import (
     state_size,
 )
 from twinfold.model import Simulation, Twin, simulate_unchecked
-from twinfold.model._twin import check_model
+from twinfold.model._checks import check_model
 from twinfold.model._unknown import Unknown
 from twinfold.typing import Parameters, State
 

@@ -27,7 +27,7 @@ from twinfold.export._spec import ExportSpec
 from twinfold.io import unknown_name
 from twinfold.io._names import check_name
 from twinfold.model import Twin
-from twinfold.model._twin import check_model
+from twinfold.model._checks import check_model
 from twinfold.numerics._advance import CellState, advance, initial_cell_state
 
 Vector: TypeAlias = Float[Array | np.ndarray, " _"]

@@ -24,6 +24,8 @@ def dots(
 ) -> "Figure":
     """One panel per system and one row per model: a dot for each seed and a bar at the median, on a log axis.
 
+    Seeds that are far beyond all others are an arrow at the edge of the panel.
+
     **Arguments:** `panels`, the values of all seeds by title and model; `label` of the axis; `lines`, named vertical
     lines of a panel; `marks`, an additional value of a model (that of the paper); `columns` of the figure.
     """
@@ -32,10 +34,14 @@ def dots(
     max_rows = max(len(models) for models in panels.values())
     with subplots(rows, columns, width=max(4.2 * columns, 6.0), height=0.24 * max_rows + 0.7) as (figure, axes):
         for axis, (title, models) in zip(axes, panels.items(), strict=False):
+            edge = _edge(list(models.values()))
             for row, (model, values) in enumerate(models.items()):
                 finite = np.maximum(values[np.isfinite(values)], MIN_LOG_VALUE)
-                axis.plot(finite, np.full(len(finite), row), "o", color=COLOURS[1], alpha=0.25, markersize=4, mew=0)
-                if len(finite) == len(values):
+                inside = finite[finite <= edge]
+                axis.plot(inside, np.full(len(inside), row), "o", color=COLOURS[1], alpha=0.25, markersize=4, mew=0)
+                if len(inside) < len(finite):
+                    axis.plot(edge, row, ">", color=COLOURS[1], markersize=5, mew=0)
+                if len(finite) == len(values) and np.median(finite) <= edge:
                     axis.plot(np.median(finite), row, "|", color=INK, markersize=11, mew=2)
                 paper = (marks or {}).get(title, {}).get(model)
                 if paper is not None:
@@ -122,20 +128,34 @@ def scatter(points: Sequence[tuple[str, float, float]], x_label: str, y_label: s
 
 def _limit(axis: Any, curves: Sequence[np.ndarray]) -> None:
     """Clip the axis, so that one diverged seed (1e52) does not flatten all other curves."""
-    values = np.concatenate([np.ravel(y) for y in curves])
-    values = values[np.isfinite(values) & (values > 0)]
-    top = MAX_OVER_MEDIAN * np.median(values) if len(values) else np.inf
-    if values.max(initial=0) > top:
+    top = _edge(curves)
+    if any(np.any(y[np.isfinite(y)] > top) for y in curves):
         axis.set_ylim(top=top)
 
 
+def _edge(series: Sequence[np.ndarray]) -> float:
+    """The upper end of a log axis on which the median of all values can still be told from its neighbours."""
+    values = np.concatenate([np.ravel(each) for each in series])
+    values = values[np.isfinite(values) & (values > 0)]
+    return float(MAX_OVER_MEDIAN * np.median(values)) if len(values) else np.inf
+
+
 def _set_ticks(axis: Any) -> None:
-    """Ticks 1, 2, 5, 10, ... in plain digits on a short log axis; evenly spaced ticks on a very short one."""
+    """Ticks 1, 3, 10, ... on a short log axis, 1, 2, 5, 10, ... on a shorter one, evenly spaced on a very short one."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     low, high = axis.get_xlim()
     if axis.get_xscale() == "log" and high / low < 300:
         short = high / low < 4  # it would have fewer than two of these ticks
-        axis.xaxis.set_major_locator(MaxNLocator(4) if short else LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        steps = (1.0, 2.0, 5.0) if high / low < 30 else (1.0, 3.0)
+        axis.xaxis.set_major_locator(MaxNLocator(4) if short else LogLocator(subs=steps))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _brief(value)))
         axis.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _brief(value: float) -> str:
+    """2e-5 rather than 0.00002, and 0.02 rather than 2e-2."""
+    if value == 0 or 1e-2 <= abs(value) < 1e4:
+        return f"{value:g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"

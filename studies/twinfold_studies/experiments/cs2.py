@@ -180,7 +180,7 @@ def pictures(jobs: list[Job], store: Store, options: Options) -> list[Picture]:
 
 
 def _picture(name: str, label: str, protocol: str, panels: dict, lines: dict, marks: dict) -> Picture:
-    caption = "A dot for each seed, a bar at the median."
+    caption = "A dot for each seed, a bar at the median; an arrow for seeds far beyond the edge."
     if lines:
         caption += " Dashed: the floor."
     if marks:

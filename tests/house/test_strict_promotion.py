@@ -1,11 +1,14 @@
-"""The library works where JAX promotes neither ranks nor dtypes by itself, as in the test suite of Diffrax."""
+"""The library works where JAX promotes neither ranks nor dtypes by itself, as in the test suite of Diffrax.
+
+So do the examples of all public names: see `test_examples.py`.
+"""
 
 import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.examples import PUBLIC, run_example
+from support.strict import strict_promotion
 
 import twinfold as tw
 from twinfold.numerics import Projected
@@ -28,20 +31,9 @@ CELLS = {
 }
 
 
-# Examples that take a second or two; between them they enter most rooms.
-QUICK = {
-    "twinfold.Bounds",
-    "twinfold.Dataset",
-    "twinfold.Stepper",
-    "twinfold.Twin",
-    "twinfold.check.examine",
-    "twinfold.systems.battery",
-}
-
-
 @pytest.fixture(autouse=True)
 def _strict():
-    with jax.numpy_rank_promotion("raise"), jax.numpy_dtype_promotion("strict"):
+    with strict_promotion():
         yield
 
 
@@ -110,12 +102,3 @@ def test_a_mechanism_with_a_mass_matrix():
     energy = 0.5 * np.sum(xs[:, 2:] @ mass * xs[:, 2:], axis=1) + 9.81 * xs[:, 1]
     assert xs[-1, 1] < -0.1
     np.testing.assert_allclose(energy, 0, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in PUBLIC]
-)
-def test_the_example_of_a_public_name(name, tmp_path, monkeypatch):
-    """Every class and function of every room: data, checks, identification, monitoring, exports, reports, ..."""
-    monkeypatch.chdir(tmp_path)
-    run_example(name)

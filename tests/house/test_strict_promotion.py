@@ -57,7 +57,8 @@ def test_rollout_and_gradient(name):
 def test_fit_and_evaluate():
     ts = np.linspace(0, 2, 41)
     data = tw.Dataset.from_arrays(ts, [np.stack([np.cos(ts + a), -np.sin(ts + a)], axis=1) for a in (0.0, 1.0, 2.0)])
-    twin = tw.phrpinn(lambda x: 0 * x, tw.MLP(width=4, depth=1), constraint=SQUARE, projection=tw.Tangent())
+    parts = {"constraint": SQUARE, "projection": tw.Tangent(), "integrator": tw.Euler()}
+    twin = tw.phrpinn(lambda x: 0 * x, tw.MLP(width=4, depth=1), **parts)
     fit = tw.fit(twin, data, method=(tw.Adam(2, window=11), tw.LevenbergMarquardt(2)), seeds=2, progress=False)
     assert np.isfinite(tw.evaluate(fit, data).by_seed()["mae"]).all()
 

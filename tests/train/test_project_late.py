@@ -20,7 +20,11 @@ def turning(projection=None):
     """A turn at a rate that the network has to find, on a circle."""
     network = tw.MLP(states=[0, 1], adds_to=[0, 1], width=4, depth=1)
     return tw.phrpinn(
-        lambda x: 0 * x, network, constraint=CIRCLE, projection=tw.Newton() if projection is None else projection
+        lambda x: 0 * x,
+        network,
+        constraint=CIRCLE,
+        projection=tw.Newton() if projection is None else projection,
+        integrator=tw.Euler(),
     )
 
 

@@ -279,7 +279,7 @@ def test_a_failed_run_is_counted_and_stays_in_the_table():
 def test_a_step_that_did_not_succeed_is_a_failure_even_if_all_is_finite():
     data, _ = circle_data(count=2)
     nowhere = Constraint(lambda x: x @ x + 1)
-    out = evaluate(Twin(rotation, constraint=nowhere, projection=Newton()), data)
+    out = evaluate(Twin(rotation, constraint=nowhere, projection=Newton(), integrator=Euler()), data)
     assert out.metrics["failed"].all()
     assert np.isfinite(out.metrics["mae"]).all()
     assert all(out.reasons.values())
@@ -312,6 +312,7 @@ def fitted():
     twin = Twin(
         GreyBox(lambda x: jnp.stack([x[1], 0 * x[0]]), MLP(states=[0], adds_to=[1], width=4, depth=1)),
         constraint=Conserved(energy),
+        integrator=Euler(),
     )
     return fit(twin, data, seeds=3, method=Adam(3), progress=False), data
 

@@ -1,5 +1,6 @@
 """What a learned part does outside of the region that its training data covered."""
 
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -129,6 +130,7 @@ def region_of(twin: tw.Twin) -> Region | None:
     return None if found.region is None else found.region.value
 
 
+@cache
 def fitted(**options: Any):
     chosen: dict[str, Any] = {"outside": "fade"} | options
     residual = tw.MLP(width=3, depth=1, margin=0.5, **chosen)
@@ -176,7 +178,7 @@ def test_hidden_states_have_the_region_that_each_seed_passes_through():
 
 
 def test_a_kept_network_keeps_its_region_and_a_new_one_has_none():
-    _, _, fit = fitted()
+    _, _, fit = fitted(time=True)
     again = tw.fit(
         tw.Twin(fit.twin.field, params={"k": tw.Unknown(1.0)}, observe=lambda x, p: p["k"] * x, initial=lambda y: y),
         tw.Dataset.from_arrays(TS, 10 + XS),

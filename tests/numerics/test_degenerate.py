@@ -169,12 +169,16 @@ def evaluated(name, rows, dtype):
     return out, forward, reverse, difference
 
 
+# Of several constraints, which projections are not with the slow tests.
+USUAL = {1: ("none", "robust", "frozen", "fast"), 2: ("frozen",), 3: ("robust",)}
+
+
 def table():
     """Every combination; of those that take long to compile, some with the slow tests."""
     for name in PROJECTIONS:
         for rows in KINDS:
             for dtype in (np.float64, np.float32):
-                later = name == "adaptive" or dtype is np.float32 or (rows == 3 and name not in ("robust", "frozen"))
+                later = name == "adaptive" or dtype is np.float32 or name not in USUAL[rows]
                 marks = [pytest.mark.slow] if later else []
                 yield pytest.param(name, rows, dtype, id=f"{name}-{rows}-{dtype.__name__}", marks=marks)
 

@@ -45,6 +45,10 @@ def angle(t):
 CIRCLE = Constraint(lambda x: x @ x - 1)
 
 
+EXPLICIT = ("euler", "midpoint", "heun", "rk4", "tsit5")
+USUAL = ("euler", "rk4")  # of those with a projection
+
+
 def fitted_order(integrator, counts, *, projection, driven=True, total=1.5, field=turning, constraint=CIRCLE, end=None):
     cell = Cell(
         field, integrator=integrator, constraint=constraint, projection=projection, input_interpolation="linear"
@@ -62,8 +66,16 @@ def fitted_order(integrator, counts, *, projection, driven=True, total=1.5, fiel
     return np.polyfit(np.log(np.asarray(counts)), -np.log(errors), 1)[0]
 
 
-@pytest.mark.parametrize("projection", [NoProjection(), Newton()], ids=["free", "projected"])
-@pytest.mark.parametrize("method", ["euler", "midpoint", "heun", "rk4", "tsit5"])
+@pytest.mark.parametrize(
+    ("method", "projection"),
+    [
+        *(pytest.param(method, NoProjection(), id=f"{method}-free") for method in EXPLICIT),
+        *(
+            pytest.param(method, Newton(), id=f"{method}-projected", marks=() if method in USUAL else pytest.mark.slow)
+            for method in EXPLICIT
+        ),
+    ],
+)
 def test_order(method, projection):
     make, order, counts = METHODS[method]
     assert fitted_order(make(), counts, projection=projection) >= order - 0.1

@@ -43,8 +43,9 @@ def project(projection, constraint, x):
 def derivatives_at(of, out):
     """The exact derivative at a projected state, and the one without curvature, by dense linear algebra."""
     n, m = len(out.x), len(out.multiplier)
-    jacobian = np.asarray(jax.jacobian(of.constraint.g)(out.x))
-    bend = np.asarray(jax.hessian(lambda x: of.constraint.g(x) @ out.multiplier)(out.x))
+    g = of.constraint.g
+    slopes = jax.jit(lambda x, multiplier: (jax.jacobian(g)(x), jax.hessian(lambda x: g(x) @ multiplier)(x)))
+    jacobian, bend = map(np.asarray, slopes(out.x, out.multiplier))
 
     def derivative(hessian):
         kkt = np.block([[hessian, jacobian.T], [jacobian, np.zeros((m, m))]])
@@ -80,7 +81,7 @@ def test_nearest_point_and_its_derivative(name):
     of, x, v, u, out, forward, backward = projected_chain(name)
     assert out.result == RESULTS.successful
     assert float(jnp.max(out.violation)) < 1e-14
-    normal = jax.vjp(of.constraint.g, out.x)[1](out.multiplier)[0]
+    normal = jax.jit(lambda x, multiplier: jax.vjp(of.constraint.g, x)[1](multiplier)[0])(out.x, out.multiplier)
     np.testing.assert_allclose(x - out.x, normal, rtol=0, atol=1e-15)
     exact, tangent = derivatives_at(of, out)
     np.testing.assert_allclose(forward, exact @ v, rtol=0, atol=1e-11)

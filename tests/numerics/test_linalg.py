@@ -13,9 +13,10 @@ factorise = jax.jit(linalg.factorise)
 solve_general = jax.jit(linalg.solve_general)
 solve_lower = jax.jit(linalg.solve_lower)
 solve_lower_transposed = jax.jit(linalg.solve_lower_transposed)
+complement = jax.jit(linalg.complement)
 symmetric_solver = jax.jit(linalg.symmetric_solver, static_argnames="least")
 
-SIZES = [1, 2, 3, 5, 8, 9, 12]
+SIZES = [1, 2, 3, 8, 9]  # LAPACK begins at 9; every Jacobian has two columns more than rows, and so one program a size
 every_size = pytest.mark.parametrize("size", SIZES)
 
 
@@ -79,7 +80,7 @@ def test_symmetric_solve(size):
     np.testing.assert_allclose(solver.solve(jnp.asarray(b)), np.linalg.solve(matrix, b), rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
 @pytest.mark.parametrize("smallest", [-1.0, -1e-8, 0.0])
 def test_symmetric_solve_with_magnitudes_of_pivots(size, smallest):
     """L |D| L' in place of L D L', with no pivot below the least: a direction of descent, whatever the signs."""
@@ -107,7 +108,7 @@ def test_symmetric_solve_has_second_derivatives():
 
     inverse = np.linalg.inv(matrix)
     exact = 2 * b @ inverse @ inverse @ inverse @ b
-    np.testing.assert_allclose(jax.grad(jax.grad(quadratic))(0.0), exact, rtol=1e-10)
+    np.testing.assert_allclose(jax.jit(jax.grad(jax.grad(quadratic)))(0.0), exact, rtol=1e-10)
 
 
 @every_size
@@ -136,7 +137,7 @@ def test_factorise(size):
     np.testing.assert_allclose(space.tangent(jnp.asarray(v)), v - inverse @ (jacobian @ v), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("size", [2, 3, 8, 10])
+@pytest.mark.parametrize("size", [2, 3, 8, 9])
 def test_nearly_parallel_rows_keep_an_orthogonal_factor(size):
     """cond(G G') is about 1e16: a Cholesky factor of it would have no digit left."""
     jacobian = random(size, size + 2)
@@ -159,10 +160,10 @@ DEPENDENT = {
 
 
 @pytest.mark.parametrize("kind", list(DEPENDENT))
-@pytest.mark.parametrize("size", [3, 8, 10])
+@pytest.mark.parametrize("size", [3, 8, 9])
 def test_dependent_rows_are_dropped(size, kind):
     """In the middle: those above and below are kept, and for a consistent system nothing is lost."""
-    jacobian = random(size, size + 1)
+    jacobian = random(size, size + 2)
     jacobian[2:3] = DEPENDENT[kind](jacobian)
     space = factorise(jnp.asarray(jacobian))
     dropped = np.flatnonzero(~np.asarray(space.kept))
@@ -171,7 +172,7 @@ def test_dependent_rows_are_dropped(size, kind):
     assert space.rank == size - 1
     np.testing.assert_allclose(space.q @ space.q.T, np.diag(np.arange(size) < size - 1), rtol=0, atol=1e-14)
     np.testing.assert_allclose(space.factor @ space.q, jacobian, rtol=0, atol=1e-14 * size)
-    b, v = jacobian @ random(size + 1), random(size + 1)
+    b, v = jacobian @ random(size + 2), random(size + 2)
     inverse = np.linalg.pinv(jacobian, rcond=1e-13)
     np.testing.assert_allclose(space.min_norm(jnp.asarray(b)), inverse @ b, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(space.tangent(jnp.asarray(v)), v - inverse @ (jacobian @ v), rtol=0, atol=1e-12)
@@ -181,14 +182,14 @@ def test_dependent_rows_are_dropped(size, kind):
 
 
 @pytest.mark.parametrize(("dtype", "smallest"), [(np.float32, 1e-4), (np.float64, 1e-10)])
-@pytest.mark.parametrize("size", [2, 10])
+@pytest.mark.parametrize("size", [2, 9])
 def test_rank_is_decided_by_dtype(size, dtype, smallest):
     """A row within rounding of another depends on it; one that differs by more does not."""
-    jacobian = random(size, size + 1).astype(dtype)
+    jacobian = random(size, size + 2).astype(dtype)
     other = jacobian[-1].copy()
     jacobian[-1] = jacobian[0] + dtype(smallest) * other
     assert not factorise(jnp.asarray(jacobian)).singular
-    jacobian[-1] = jacobian[0] * (1 + np.finfo(dtype).eps * np.arange(size + 1))
+    jacobian[-1] = jacobian[0] * (1 + np.finfo(dtype).eps * np.arange(size + 2))
     assert factorise(jnp.asarray(jacobian)).singular
 
 
@@ -222,18 +223,18 @@ def test_which_rows_are_dropped_does_not_depend_on_their_order(size, columns):
     np.testing.assert_allclose(correction, [correction[0]] * 3, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("size", [2, 10])
+@pytest.mark.parametrize("size", [2, 9])
 def test_factorise_of_a_singular_matrix_has_finite_derivatives(size):
-    jacobian = jnp.zeros((size, size + 1))
-    derivative = jax.jacfwd(lambda jacobian: factorise(jacobian).min_norm(jnp.ones(size)))(jacobian)
+    jacobian = jnp.zeros((size, size + 2))
+    derivative = jax.jit(jax.jacfwd(lambda jacobian: factorise(jacobian).min_norm(jnp.ones(size))))(jacobian)
     assert np.isfinite(derivative).all()
 
 
 @pytest.mark.parametrize("unit", [1e-150, 1e-9, 1e9, 1e150])
-@pytest.mark.parametrize("size", [2, 10])
+@pytest.mark.parametrize("size", [2, 9])
 def test_rank_does_not_depend_on_units(size, unit):
     """One constraint in other units than the rest."""
-    jacobian = random(size, size + 1)
+    jacobian = random(size, size + 2)
     jacobian[0] *= unit
     space = factorise(jnp.asarray(jacobian))
     assert not space.singular
@@ -284,5 +285,5 @@ def test_complement(m, n):
     """Together with the rows that it completes it is an orthogonal matrix, also beside the axes."""
     for rows in (random(m, n), np.eye(m, n), -np.eye(m, n) + 1e-9 * random(m, n)):
         q = np.linalg.qr(rows.T)[0].T
-        whole = np.concatenate([q, jax.jit(linalg.complement)(jnp.asarray(q))])
+        whole = np.concatenate([q, complement(jnp.asarray(q))])
         np.testing.assert_allclose(whole @ whole.T, np.eye(n), atol=1e-14)

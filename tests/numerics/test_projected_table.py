@@ -200,7 +200,7 @@ MORE_SOLVERS = {
         diffrax.HalfSolver(diffrax.Kvaerno3(root_finder=TIGHT, root_find_max_steps=30)), ODE, 3e-4, 3
     ),
 }
-USUAL_SOLVERS = ("LeapfrogMidpoint", "SemiImplicitEuler", "ReversibleHeun")
+USUAL_SOLVERS = ("SemiImplicitEuler", "ReversibleHeun")
 
 
 def rows(table, usual):

@@ -35,7 +35,7 @@ def invariants(x):
 CONSTRAINT = Conserved(lambda x, p: invariants(x)[p["order"]])
 
 
-def predictors(e, longest, count=200):
+def predictors(e, longest, count=60):
     """States of an orbit, and where one step of RK4 leads from each, up to `longest` in units of the local period."""
     rng = np.random.default_rng(0)
     xs = jnp.asarray(kepler(rng.uniform(0, 2 * np.pi, count), e))

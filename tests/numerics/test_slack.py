@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.jacobians import QUICK
 
 import twinfold as tw
 
@@ -23,7 +24,7 @@ def projected(projection, constraint, x, level=None):
 def test_the_state_moves_by_a_fraction_of_the_way(projection, size):
     """For a plane: x = x~ - (g / |n|^2) n / (1 + size^2)."""
     x, normal = jnp.array([1.5, 0.7]), np.array([1.0, 2.0])
-    out = projected(projection, tw.Slack(PLANE, size), x)
+    out = projected(projection, tw.Slack(PLANE, tw.Unknown(size, positive=True)), x)  # one program for all sizes
     g = float(PLANE.residual(0.0, x, {}, jnp.zeros(1))[0])
     np.testing.assert_allclose(out.x, x - g * normal / 5 / (1 + size**2), rtol=1e-12)
     np.testing.assert_allclose(out.violation, abs(g) * size**2 / (1 + size**2), rtol=1e-9)
@@ -51,19 +52,17 @@ def test_without_slack_it_stays_exact():
 
 @pytest.mark.parametrize("metric", [None, [1.0, 4.0]])
 def test_derivatives_three_ways(metric):
-    @jax.jit
-    def end(raw, x):
-        constraint = eqx.tree_at(lambda slack: slack.size.raw, tw.Slack(CIRCLE), raw)
-        return projected(tw.Newton(metric=metric), constraint, x).x
+    """In the raw size and in both states."""
 
-    at = (jnp.array(0.3), jnp.array([1.2, 0.4]))
-    forward, reverse = jax.jacfwd(end, (0, 1))(*at), jax.jacrev(end, (0, 1))(*at)
-    h = 1e-6
-    by_raw = (end(at[0] + h, at[1]) - end(at[0] - h, at[1])) / (2 * h)
-    by_x = np.stack([(end(at[0], at[1].at[k].add(h)) - end(at[0], at[1].at[k].add(-h))) / (2 * h) for k in range(2)], 1)
-    for found in (forward, reverse):
-        np.testing.assert_allclose(found[0], by_raw, atol=1e-8)
-        np.testing.assert_allclose(found[1], by_x, atol=1e-8)
+    def end(v):
+        constraint = eqx.tree_at(lambda slack: slack.size.raw, tw.Slack(CIRCLE), v[0])
+        return projected(tw.Newton(metric=metric), constraint, v[1:]).x
+
+    v, h = np.array([0.3, 1.2, 0.4]), 1e-6
+    ends = jax.jit(jax.vmap(end), compiler_options=QUICK)(np.concatenate([v + h * np.eye(3), v - h * np.eye(3)]))
+    differences = np.asarray(ends[:3] - ends[3:]).T / (2 * h)
+    for found in jax.jit(lambda v: (jax.jacfwd(end)(v), jax.jacrev(end)(v)), compiler_options=QUICK)(v):
+        np.testing.assert_allclose(found, differences, atol=1e-8)
 
 
 @pytest.mark.slow

@@ -217,7 +217,13 @@ def test_truth_is_another_integrators(name):
     assert relative_error(xs[:2, ::10], np.stack(others)) < 3e-12
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize(
+    "name",
+    [  # those whose trajectories other tests of the ordinary run need too, and one more
+        pytest.param(name, marks=pytest.mark.slow if name in ("lotka_volterra", "robot_arm") else ())
+        for name in SYSTEMS
+    ],
+)
 def test_truth_is_on_the_invariants(name):
     constraint = system(name).constraint
     ts, xs = training_set(name)

@@ -94,13 +94,14 @@ def test_from_an_empty_folder_to_an_fmu(template, noise, tmp_path):
     assert error < 2 * noise  # what is left is little more than the noise of the measurements
     for rival in ("constant", "pure physics", "fitted physics"):
         assert metrics[rival]["test"]["rmse"] > 3 * error, rival
-    if template == "pendulum":
-        assert metrics["twin"]["test"]["relative_violation_max"] < 1e-12
+    assert "differs from the twin" in twinfold(folder, "export", "--to", "fmu")
+    assert (folder / "runs" / "first" / "export" / "fmu" / "plant.fmu").exists()
+    if template != "pendulum":  # what follows depends little on the template
+        return
+    assert metrics["twin"]["test"]["relative_violation_max"] < 1e-12
     assert "twin" in twinfold(folder, "evaluate")
     twinfold(folder, "report")
     assert (folder / "runs" / "first" / "report" / "index.html").stat().st_size > 10_000
-    assert "differs from the twin" in twinfold(folder, "export", "--to", "fmu")
-    assert (folder / "runs" / "first" / "export" / "fmu" / "plant.fmu").exists()
     twinfold(folder, "simulate", "data/sample.csv", "--no-plot", "--out", "out.csv")
     assert len((folder / "out.csv").read_text().splitlines()) == 1 + 810
 

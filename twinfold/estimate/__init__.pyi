@@ -4,6 +4,9 @@ from ._estimator import Innovation as Innovation
 from ._extended import ExtendedKalmanFilter as ExtendedKalmanFilter
 from ._filtering import Filtered as Filtered
 from ._filtering import filtered as filtered
+from ._follower import Follower as Follower
+from ._follower_output import FollowerOutput as FollowerOutput
+from ._follower_output import Forecast as Forecast
 from ._gaussian import AbstractGaussianFilter as AbstractGaussianFilter
 from ._noise import Noise as Noise
 from ._smoothing import smoothed as smoothed

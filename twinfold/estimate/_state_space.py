@@ -108,6 +108,12 @@ class StateSpace(eqx.Module):
         values = dict(self.p) | {name: physical(self.followed[name], raw) for name, raw in self.raw(s).items()}
         return jax.tree.map(lambda leaf: leaf.astype(s.dtype) if eqx.is_inexact_array(leaf) else leaf, values)
 
+    def first_parameters(self, dtype: Any) -> dict[str, Any]:
+        """p before any measurement."""
+        raw = [jnp.ravel(each.raw) for each in self.followed.values()]
+        before = jnp.zeros(self.states + len(self.conserved))
+        return self.parameters(jnp.concatenate([before, *raw]).astype(dtype))
+
     def level(self, s: Vector, level: ConstraintVector) -> ConstraintVector:
         """The level of all constraints: those that are estimated from s, the others as given."""
         if not self.conserved:

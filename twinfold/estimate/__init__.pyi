@@ -4,6 +4,8 @@ from ._estimator import Innovation as Innovation
 from ._extended import ExtendedKalmanFilter as ExtendedKalmanFilter
 from ._filtering import Filtered as Filtered
 from ._filtering import filtered as filtered
+from ._fit_noise import NoiseFit as NoiseFit
+from ._fit_noise import fit_noise as fit_noise
 from ._follower import Follower as Follower
 from ._follower_output import FollowerOutput as FollowerOutput
 from ._follower_output import Forecast as Forecast

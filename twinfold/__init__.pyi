@@ -1,5 +1,6 @@
 from . import check as check
 from . import data as data
+from . import estimate as estimate
 from . import export as export
 from . import identify as identify
 from . import io as io

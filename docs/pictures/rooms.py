@@ -22,6 +22,7 @@ WHAT = {
     "train": "loss, windows, methods, seeds, fit",
     "export": "C99, FMU, ONNX, StableHLO",
     "systems": "ready-made systems",
+    "estimate": "Kalman filters on the manifold, smoother, noise levels, follower",
     "data": "readers, runs, windows, batches",
     "model": "fields, learned parts, unknowns, constraints, Twin, stepper",
     "numerics": "integrators, projections, the step, the rollout, linear algebra",

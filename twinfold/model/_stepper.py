@@ -115,15 +115,9 @@ class Stepper:
 
         **Raises:** `ValueError` only where w or y has the wrong number of values: a mistake in the wiring.
         """
-        t, inputs, note = float(t), None, ""
-        last = self._last
+        t, last = float(t), self._last
         measured = None if y is None else np.atleast_1d(np.asarray(y, np.float64))
-        if w is not None:
-            inputs = np.atleast_1d(np.asarray(w, self.dtype))
-            missing = ~np.isfinite(inputs)
-            if missing.any() and last is not None and last.w is not None and last.w.shape == inputs.shape:
-                inputs = np.where(missing, last.w, inputs)
-                note = f"Input {', '.join(map(str, np.flatnonzero(missing)))} is missing: its last value was held."
+        inputs, note = hold_missing(w, None if last is None else last.w, self.dtype)
         if not np.isfinite(t):
             return self._no_prediction(t, measured, f"The time {t} is not a number: the sample was left out.")
         if inputs is not None and not np.isfinite(inputs).all():
@@ -176,8 +170,8 @@ class Stepper:
 
     def state(self) -> dict[str, Any]:
         """Everything as plain JSON; `restore` continues from it exactly."""
-        last = None if self._last is None else {name: _plain(value) for name, value in vars(self._last).items()}
-        pending = {"x0": _plain(self._x0), "level": _plain(self._level)}
+        last = None if self._last is None else {name: plain(value) for name, value in vars(self._last).items()}
+        pending = {"x0": plain(self._x0), "level": plain(self._level)}
         return {"format": FORMAT, "dtype": self.dtype.name, "place": last} | pending
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -235,7 +229,20 @@ def _difference(measured: np.ndarray | None, y: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(measured), measured, np.nan) - y
 
 
-def _plain(value: Any) -> Any:
+def hold_missing(w: ArrayLike | Sequence | None, last: Any, dtype: Any) -> tuple[np.ndarray | None, str]:
+    """The inputs of a sample, the `last` value where one is missing, and a note of which."""
+    if w is None:
+        return None, ""
+    inputs = np.atleast_1d(np.asarray(w, dtype))
+    missing = ~np.isfinite(inputs)
+    if not missing.any() or last is None or last.shape != inputs.shape:
+        return inputs, ""
+    note = f"Input {', '.join(map(str, np.flatnonzero(missing)))} is missing: its last value was held."
+    return np.where(missing, last, inputs), note
+
+
+def plain(value: Any) -> Any:
+    """An array, or a flag, as plain JSON."""
     if value is None or np.asarray(value).dtype == bool:
         return None if value is None else bool(value)
     return np.asarray(value, np.float64).tolist()

@@ -1,0 +1,16 @@
+from ._estimator import AbstractEstimator as AbstractEstimator
+from ._estimator import Belief as Belief
+from ._estimator import Innovation as Innovation
+from ._extended import ExtendedKalmanFilter as ExtendedKalmanFilter
+from ._filtering import Filtered as Filtered
+from ._filtering import filtered as filtered
+from ._fit_noise import NoiseFit as NoiseFit
+from ._fit_noise import fit_noise as fit_noise
+from ._follower import Follower as Follower
+from ._follower_output import FollowerOutput as FollowerOutput
+from ._follower_output import Forecast as Forecast
+from ._gaussian import AbstractGaussianFilter as AbstractGaussianFilter
+from ._noise import Noise as Noise
+from ._smoothing import smoothed as smoothed
+from ._state_space import Estimate as Estimate
+from ._unscented import UnscentedKalmanFilter as UnscentedKalmanFilter

@@ -102,13 +102,14 @@ def test_a_project_is_that_of_twinfold_new_with_the_last_block_as_test_record(tm
 
 def test_the_table_names_the_choice_and_the_ratio():
     found = {
-        name: {"valid": valid, "test": test, "scale": [2.0], "weights": 3, "seconds": 1.0}
+        name: {"valid": valid, "test": test, "test_before": 0.7, "scale": [2.0], "weights": 3, "seconds": 1.0}
         for name, valid, test in (("a", 0.2, 0.3), ("b", 0.1, 0.6))
     }
     a, b = design_rows(PROJECTS["drive"], found)
     assert (a["chosen"], b["chosen"]) == (False, True)
     assert (a["ratio"], b["ratio"]) == (1.0, 2.0)
     assert b["test_rmse"] == pytest.approx(1.2)
+    assert b["before_error"] == 0.7
 
 
 def test_the_error_leaves_the_warm_up_out():

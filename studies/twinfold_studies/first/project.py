@@ -4,7 +4,7 @@ The first design is the first attempt: the settings of `twinfold new`, with the 
 one setting each. A single record is cut into five blocks, of which the last is the test record.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -68,9 +68,9 @@ class Project:
         workspace = open_workspace(folder, [*own, f"data.warmup={self.warmup}", "data.blocks=5", *self.settings])
         (folder / "twinfold.toml").write_text(workspace.config.toml(), encoding="utf-8")
 
-    def open(self, folder: Path, design: str) -> Workspace:
-        """The workspace of a design, one of `designs`."""
-        return open_workspace(folder, [*self.designs[design]])
+    def open(self, folder: Path, design: str, further: Sequence[str] = ()) -> Workspace:
+        """The workspace of a design, one of `designs`, with further settings."""
+        return open_workspace(folder, [*self.designs[design], *further])
 
 
 PROJECTS = {

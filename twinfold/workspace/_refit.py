@@ -5,7 +5,7 @@ each is held out once, and the mean of their scores decides.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -51,11 +51,7 @@ class Choice:
         """What the weights were trained on, and what the validation errors belong to."""
         steps = " and ".join(str(each) for each in self.steps if each)
         judged = "the validation runs" if self.folds == 1 else f"held-out runs, the mean over {self.folds} folds"
-        start = (
-            ""
-            if self.start is None
-            else " From its initial weights it ended in a worse minimum, so it continues a fit."
-        )
+        start = "" if self.start is None else " It continues the fit of a fold: from new weights it was worse."
         return (
             f"Refit: the weights were trained on training and validation runs together, for as many steps ({steps}) as "
             f"were best on {judged}.{start} Errors on validation runs are those of the fit before, which had not seen "
@@ -95,7 +91,7 @@ def refit(
         for index, split in enumerate(splits[1:], start=1)
     ]
     fits, everything = [done, *others], folds.everything
-    choice = choose_steps(fits, late=_projects_late(workspace, system))
+    choice = choose_steps([each.history for each in fits], late=_projects_late(workspace, system))
     final = run_refit(workspace, system, folds, choice, progress=progress)
     own = [float(scaled_errors(each.twin_of(choice.seed), everything.train, everything.train)[0]) for each in fits]
     best = int(np.argmin(own))
@@ -146,27 +142,27 @@ def read_choice(workspace: Workspace) -> Choice | None:
         return None
 
 
-def choose_steps(fits: Sequence[Fit], *, late: bool = False) -> Choice:
-    """The steps of each stage after which the mean score of the fits of all folds is least, and the best seed.
+def choose_steps(histories: Sequence[Mapping[str, np.ndarray]], *, late: bool = False) -> Choice:
+    """The steps of each stage after which the mean score over all folds is least, and the best seed.
 
-    **Arguments:** `fits`, one for each fold, with the same seeds and stages; `late`: the last stage is the first one
-    with a projection, so that its scores are not compared with those before.
+    **Arguments:** `histories` of the fits, one for each fold, with the same seeds and stages; `late`: the last stage is
+    the first one with a projection, so that its scores are not compared with those before.
     """
-    stages, seeds = 1 + max(int(fit.history["stage"].max()) for fit in fits), len(fits[0].seeds)
+    stages, seeds = 1 + max(int(each["stage"].max()) for each in histories), histories[0]["score"].shape[1]
     best, steps = np.full(seeds, np.inf), np.zeros((stages, seeds), int)
     for stage in range(stages):
-        mean = np.mean(_curves(fits, stage), axis=0)
+        mean = np.mean(_curves(histories, stage), axis=0)
         if late and stage == stages - 1:
             best = np.full(seeds, np.inf)
         least, at = mean.min(0), mean.argmin(0)
         steps[stage] = np.where(least < best, at + 1, 0)  # a stage that gained nothing is left out
         best = np.minimum(best, least)
-    return Choice(tuple(steps[:, best.argmin()].tolist()), tuple(best.tolist()), len(fits))
+    return Choice(tuple(steps[:, best.argmin()].tolist()), tuple(best.tolist()), len(histories))
 
 
-def _curves(fits: Sequence[Fit], stage: int) -> np.ndarray:
+def _curves(histories: Sequence[Mapping[str, np.ndarray]], stage: int) -> np.ndarray:
     """[K, E, S] the score after each epoch of a stage; that of a fit that has ended stays what it was."""
-    scores = [fit.history["score"][fit.history["stage"][:, 0] == stage] for fit in fits]
+    scores = [each["score"][each["stage"][:, 0] == stage] for each in histories]
     longest = max(map(len, scores))
     padded = [
         np.concatenate([each, np.repeat(each[-1:], longest - len(each), 0)])

@@ -14,7 +14,7 @@ SUBSTEPS = 20  # of a Runge-Kutta step in each sample
 Rate = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def cell(seed: int) -> Records:
+def room(seed: int) -> Records:
     """Air and envelope of a room, 180 half hours: T_in measured; the sun warms the envelope, more so when it is low."""
 
     def rate(x: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 import twinfold as tw
 from twinfold.cli import app
+from twinfold.model._learned.base import learned_parts
 from twinfold.train import prepare
 from twinfold.workspace import _refit, _sweep, open_workspace
+from twinfold.workspace._config import FitConfig
 from twinfold.workspace._fit import fit_workspace, load_fitted, seen_split
 from twinfold.workspace._monitor import _healthy_data
 from twinfold.workspace._refit import choose_steps
@@ -199,6 +201,12 @@ def test_each_block_is_held_out_once_and_the_record_is_whole_in_the_end(tmp_path
     assert folds.others(1) == ()
 
 
+def _network(twin):
+    (part,) = learned_parts(twin)
+    assert isinstance(part, tw.MLP)
+    return part.network
+
+
 def history(scores, stages=None):
     """That of a fit with these scores [epoch, seed]."""
     scores = np.array(scores, float)
@@ -240,10 +248,12 @@ def test_a_warm_start_has_the_weights_and_parameters_of_the_fit_before():
         warm_start(first, more, keep_weights=True), more, methods=(tw.LevenbergMarquardt(1),)
     )
     start = problem.estimate(jax.tree.map(lambda leaf: leaf[0], params)).twin
-    for found, expected in zip(*(jax.tree.leaves(each.field.residual.network) for each in (start, first)), strict=True):
+    weights = [jax.tree.leaves(_network(each)) for each in (start, first)]
+    for found, expected in zip(*weights, strict=True):
         np.testing.assert_array_equal(found, expected)
     assert float(start.parameters()["k"]) == float(first.parameters()["k"])
     assert start.runs == more.names
+    assert isinstance(start.initial, tw.Unknown)
     states = np.asarray(jax.vmap(start.initial.value)(np.arange(2)))[:, 0]
     np.testing.assert_allclose(states, 1.0, atol=0.02)
 
@@ -269,4 +279,4 @@ def test_a_refit_that_is_lost_continues_the_best_fold(tmp_path, monkeypatch):
 
 def test_folds_without_a_refit_are_refused():
     with pytest.raises(ValueError, match=r"set fit\.refit = true as well"):
-        tw.workspace.Config(data={"files": ["a.csv"], "outputs": ["y"]}, fit={"refit": False, "folds": 3})
+        FitConfig(refit=False, folds=3)

@@ -158,6 +158,7 @@ def test_an_interrupted_refit_resumes(fitted, tmp_path, monkeypatch):
     outcome = fit_workspace(workspace, progress=False, log=said.append)
     assert not outcome.interrupted
     assert any("the mean over 3 folds" in line for line in said)
+    assert any("3 fits, each with other runs held out" in line for line in said)
     level = float(load_fitted(workspace).twin.parameters()["level"])
     assert level == pytest.approx(mean_of(folder, "a", "b", "c"), abs=1e-4)
     assert set(written) == {path.name for path in workspace.run_folder.glob("fold-*.npz")}
@@ -231,6 +232,13 @@ def test_steps_are_those_of_the_best_seed_and_stages_without_gain_are_left_out()
     assert [each.epochs for each in choice.methods(methods)] == [1, 1]
     assert choice.methods(methods)[0].patience is None
     assert choose_steps([history(scores, [0, 0, 1, 1, 2])], late=True).steps == (1, 1, 1)  # of another model
+
+
+def test_where_every_seed_fails_in_some_fold_the_validation_runs_decide_alone():
+    given = history([[3.0, 2.0], [2.0, 2.5]])
+    others = [history([[1.0, np.nan]] * 2), history([[np.inf, 1.0]] * 2)]
+    assert choose_steps([given, *others]) == choose_steps([given])
+    assert choose_steps([given, others[0]]).seed == 0
 
 
 def test_a_warm_start_has_the_weights_and_parameters_of_the_fit_before():

@@ -29,6 +29,7 @@ from twinfold.workspace._baselines import (
 from twinfold.workspace._check import examine_workspace
 from twinfold.workspace._config import stored_arguments
 from twinfold.workspace._data import DataSplit
+from twinfold.workspace._refit import announcement, wants_refit
 from twinfold.workspace._run_fit import shared_options
 from twinfold.workspace._system import System
 from twinfold.workspace._trackers import tracker
@@ -125,6 +126,8 @@ def fit_workspace(
             return FitOutcome(
                 folder, about.metrics, findings, finished_before=True, parameters=about.parameters, units=units
             )
+        if wants_refit(workspace, split):
+            log(announcement(workspace, folds))
         try:
             trained = train_workspace(workspace, system, folds, progress=progress)
             physics, held_out = _fit_baseline(workspace, trained, split)

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+import jax
 import numpy as np
 
 from twinfold.io import write_json
@@ -22,6 +23,7 @@ from twinfold.workspace._warm_start import can_continue, warm_start
 from twinfold.workspace._workspace import Workspace
 
 Progress = bool | Callable[[float, str], None]
+CLEARED_AFTER = 8  # folds: runs of other lengths are other programs, and a process may map so many
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,13 @@ def wants_refit(workspace: Workspace, split: DataSplit) -> bool:
     return split.valid is not None and (workspace.config.data.blocks is not None if wanted is None else wanted)
 
 
+def announcement(workspace: Workspace, folds: Folds) -> str:
+    """What a refit will take."""
+    count = 1 + len(folds.others(_count_folds(workspace)))
+    times = "" if count == 1 else f" {count} fits, each with other runs held out, tell how long to train;"
+    return f"Refit:{times} a last one has training and validation runs together. fit.refit = false does without."
+
+
 def refit(
     workspace: Workspace, system: System, folds: Folds, done: Fit, *, progress: Progress = False
 ) -> tuple[Choice, Fit]:
@@ -77,19 +86,13 @@ def refit(
     **Raises:** `KeyboardInterrupt`, after which the same call resumes.
     """
     splits = (folds.given, *folds.others(_count_folds(workspace)))
-    others = [
-        _finished(
-            run_fit(
-                workspace,
-                system.twin,
-                split,
-                checkpoint=files.fold_checkpoint(index),
-                progress=progress,
-                label=f"fold {index + 1} of {len(splits)}",
-            )
-        )
-        for index, split in enumerate(splits[1:], start=1)
-    ]
+    others = []
+    for index, split in enumerate(splits[1:], start=1):
+        options = {"progress": progress, "label": f"fold {index + 1} of {len(splits)}"}
+        done_fold = run_fit(workspace, system.twin, split, checkpoint=files.fold_checkpoint(index), **options)
+        others.append(_finished(done_fold))
+        if index % CLEARED_AFTER == 0:
+            jax.clear_caches()
     fits, everything = [done, *others], folds.everything
     choice = choose_steps([each.history for each in fits], late=_projects_late(workspace, system))
     final = run_refit(workspace, system, folds, choice, progress=progress)
@@ -157,6 +160,8 @@ def choose_steps(histories: Sequence[Mapping[str, np.ndarray]], *, late: bool = 
         least, at = mean.min(0), mean.argmin(0)
         steps[stage] = np.where(least < best, at + 1, 0)  # a stage that gained nothing is left out
         best = np.minimum(best, least)
+    if len(histories) > 1 and not np.isfinite(best).any():  # no seed survived every fold
+        return choose_steps(histories[:1], late=late)
     return Choice(tuple(steps[:, best.argmin()].tolist()), tuple(best.tolist()), len(histories))
 
 

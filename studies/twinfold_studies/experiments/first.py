@@ -79,7 +79,9 @@ def _designs(project: Project, store: Store, options: Options, log: Callable[[st
                     settings,
                     lambda name=name: fit_design(project, folder, name, system, quick=options.quick),
                 )
-    jax.clear_caches()  # dozens of compiled programs exceed what one process may map
+            if not all(change.startswith("loss.") for change in project.designs[name]):
+                jax.clear_caches()  # dozens of compiled programs exceed what one process may map
+    jax.clear_caches()
     if FIRST not in found:
         raise Skipped(f"first-{project.name}", "the first attempt is missing")
     return design_rows(project, found)

@@ -35,13 +35,14 @@ def oscillator(x, w, p):
     return jnp.stack([x[1], w[0] - p["k"] * x[0] - 0.5 * x[1]])
 
 
-def timing(linear, data, field=oscillator):
+def timing(linear, data, field=oscillator, warmup=None):
     twin = Twin(
         field,
         params={"k": Unknown(3.0, positive=True)},
         observe=lambda x: x[:1],
         initial=lambda y: jnp.zeros(2, y.dtype),
         input_interpolation="linear" if linear else "hold",
+        warmup=warmup,
     )
     return look(check_timing, twin, data)
 
@@ -87,3 +88,8 @@ def test_a_regression_takes_the_place_of_physics_that_explains_nothing():
     assert found.detail["flipped"] == ["u"]
     slow = response(linear=True, wave=lambda t: np.sin(0.05 * t), noise=0.02)
     assert timing(False, as_data(*slow), field=wrong) == []
+
+
+def test_runs_with_delayed_inputs_are_recognised_where_initial_states_are_estimated():
+    (found,) = timing(False, as_data(*response(delay=2)), warmup=5)
+    assert found.detail["delays"] == {"u": 2}

@@ -7,8 +7,9 @@ import pytest
 from twinfold_studies.bench.cache import record_skips
 from twinfold_studies.bench.experiment import Options
 from twinfold_studies.bench.store import Store
+from twinfold_studies.experiments import refit
 from twinfold_studies.experiments.first import _designs, design_rows
-from twinfold_studies.first import drive
+from twinfold_studies.first import drive, synthetic
 from twinfold_studies.first.fits import error, fit_design
 from twinfold_studies.first.project import COMMON, FIRST, PROJECTS
 from twinfold_studies.real.loaders import building_thermal, emps, schmidt_lipson
@@ -102,13 +103,14 @@ def test_a_project_is_that_of_twinfold_new_with_the_last_block_as_test_record(tm
 
 def test_the_table_names_the_choice_and_the_ratio():
     found = {
-        name: {"valid": valid, "test": test, "scale": [2.0], "weights": 3, "seconds": 1.0}
+        name: {"valid": valid, "test": 0.5, "test_before": test, "scale": [2.0], "weights": 3, "seconds": 1.0}
         for name, valid, test in (("a", 0.2, 0.3), ("b", 0.1, 0.6))
     }
     a, b = design_rows(PROJECTS["drive"], found)
     assert (a["chosen"], b["chosen"]) == (False, True)
     assert (a["ratio"], b["ratio"]) == (1.0, 2.0)
     assert b["test_rmse"] == pytest.approx(1.2)
+    assert b["refit_error"] == 0.5
 
 
 def test_the_error_leaves_the_warm_up_out():
@@ -126,3 +128,25 @@ def test_a_quick_fit_of_the_synthetic_record_is_far_better_than_its_mean(tmp_pat
     found = fit_design(project, tmp_path / "drive", FIRST, system, quick=True)
     assert found["valid"] < 0.1
     assert found["test"] < 0.1
+
+
+def test_the_synthetic_records_obey_their_equations_and_have_test_records_of_their_own():
+    for load, output in ((synthetic.room, "T_in"), (synthetic.slide, "position"), (synthetic.tanks, "level")):
+        records = load(1)
+        assert list(records) == ["record", "test"]
+        assert not np.allclose(records["record"][output], records["test"][output])
+        assert not np.allclose(load(2)["record"][output], records["record"][output])
+        np.testing.assert_array_equal(load(1)["record"][output], records["record"][output])
+    # Held inputs, exact exponential: x' = -2 x + w.
+    states = synthetic._simulate(lambda x, w: -2 * x + w, np.array([1.0]), np.array([[0.0], [4.0], [4.0]]), 0.1)
+    first = np.exp(-0.2)
+    np.testing.assert_allclose(states[:, 0], [1.0, first, 2 + (first - 2) * np.exp(-0.2)], rtol=1e-9)
+
+
+def test_the_study_of_the_refit_has_three_ways_for_each_record():
+    found = list(refit.projects(2))
+    assert [each.name for each in found] == ["room 2", "slide 2", "tanks 2", "drive 2"]
+    for project in found:
+        assert set(refit.VARIANTS) <= set(project.designs)
+    assert "0.50 times" in refit._sentence("b", np.array([0.25, 1.0, 0.5]))
+    assert "lower on 2" in refit._sentence("b", np.array([0.25, 1.0, 0.5]))

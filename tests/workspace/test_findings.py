@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import twinfold as tw
 from twinfold.cli import app
 from twinfold.data._duplicates import find_duplicates
-from twinfold.workspace import _fit
+from twinfold.workspace import _fit, _train
 from twinfold.workspace._baselines import compare_with_baselines
 from twinfold.workspace._check import examine_workspace
 from twinfold.workspace._data import DataSplit
@@ -123,7 +123,7 @@ def test_a_fit_without_a_finite_seed_is_recorded(tmp_path, monkeypatch):
     (tmp_path / "all.csv").write_text("t,x\n0,1\n1,0.5\n2,0.3\n")
     done = SimpleNamespace(scores=np.array([np.nan]), interrupted=False, failures={})
     monkeypatch.setattr(_fit, "examine_workspace", lambda system, split: SimpleNamespace(serious=()))
-    monkeypatch.setattr(_fit, "refit", lambda *_, **__: done)
+    monkeypatch.setattr(_train, "run_fit", lambda *_, **__: done)
     monkeypatch.setattr(_fit.files, "write_history", lambda folder, done: None)
     said: list[str] = []
     for _ in range(2):

@@ -88,10 +88,10 @@ def test_the_true_value_wins_beside_the_default_and_a_failure(swept):
 def test_the_same_command_resumes_and_further_values_only_add_fits(swept, monkeypatch):
     folder, _ = swept
     fits = []
-    original = sweep_module.refit
+    original = sweep_module.run_fit
     monkeypatch.setattr(
         sweep_module,
-        "refit",
+        "run_fit",
         lambda workspace, *rest: fits.append(workspace.config.model) or original(workspace, *rest),
     )
     workspace = open_workspace(folder)
@@ -107,7 +107,7 @@ def test_the_same_command_resumes_and_further_values_only_add_fits(swept, monkey
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep_module, "refit", interrupted)
+    monkeypatch.setattr(sweep_module, "run_fit", interrupted)
     partly = sweep_workspace(workspace, over | {"model.k": [0.7, 0.9]}, progress=False)
     assert partly.interrupted
     assert [row.settings["model.k"] for row in partly.rows] == [0.7, 1.5]

@@ -22,6 +22,7 @@ from twinfold.io import ConfigurationMismatch, read_info
 from twinfold.monitor import Verdict
 from twinfold.workspace import _fit as training_module
 from twinfold.workspace import _monitor as monitor_module
+from twinfold.workspace import _run_fit
 from twinfold.workspace._config import DataConfig, read_config
 from twinfold.workspace._data import read_new_files, split_data
 from twinfold.workspace._export import export_spec
@@ -289,7 +290,7 @@ def test_a_fit_finds_the_parameter_and_keeps_all_in_its_folder(fitted):
 
 
 def test_the_same_command_does_not_fit_again(fitted, monkeypatch):
-    monkeypatch.setattr(training_module, "fit", lambda *_, **__: pytest.fail("a finished fit was run again"))
+    monkeypatch.setattr(_run_fit, "fit", lambda *_, **__: pytest.fail("a finished fit was run again"))
     code, output = call("fit", "-C", fitted[0])
     assert code == 0
     assert "already holds this fit" in output
@@ -331,7 +332,7 @@ def test_an_interrupted_fit_leaves_no_model_and_goes_on_from_its_checkpoint(fitt
     run = folder / "runs" / "a"
     for name in ("model.twin", "metrics.json"):
         (run / name).unlink()
-    real, given = training_module.fit, []
+    real, given = _run_fit.fit, []
 
     def stopped(*arguments, **options):
         given.append(options["checkpoint"])
@@ -339,7 +340,7 @@ def test_an_interrupted_fit_leaves_no_model_and_goes_on_from_its_checkpoint(fitt
         object.__setattr__(done, "interrupted", len(given) == 1)
         return done
 
-    monkeypatch.setattr(training_module, "fit", stopped)
+    monkeypatch.setattr(_run_fit, "fit", stopped)
     workspace = open_workspace(folder)
     assert fit_workspace(workspace, progress=False).interrupted
     assert given == [run / "fit.npz"]

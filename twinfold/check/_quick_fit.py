@@ -125,11 +125,14 @@ def shorten(data: Dataset) -> Dataset:
     return Dataset(tuple(cut), data.output_names, data.input_names)
 
 
-def select_batch(subject: Subject, data: Dataset) -> Batch:
-    """Return windows from measured states, or whole runs if these are not measured."""
+def select_batch(subject: Subject, data: Dataset, *, changed: bool = False) -> Batch:
+    """Return windows from measured states, or whole runs if these are not measured.
+
+    **Arguments:** `changed`: the inputs are not those of the subject, so that its runs would not be recognised.
+    """
     complete = all(np.isfinite(run.y).all() for run in data.runs)
     if not (subject.states_are_outputs and complete):
-        return known_batch(subject.with_runs, data)
+        return data.batch() if changed else known_batch(subject.with_runs, data)
     batch = data.windows(min(WINDOW, max(len(run.ts) for run in data.runs)))
     return tree_take(batch, spaced_indices(batch.size, MAX_SAMPLES // WINDOW))
 

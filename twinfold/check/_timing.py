@@ -116,7 +116,7 @@ def _batch(subject: Subject, data: Dataset, treatment: Treatment | None) -> Batc
         treated = [Run(run.name, run.ts, run.y, treatment.treated_run(run), run.x0, run.group) for run in data.runs]
         columns = tuple(f"w{k}" for k in range(treated[0].inputs))
         data = Dataset(tuple(treated), data.output_names, columns)
-    return select_batch(subject, data)
+    return select_batch(subject, data, changed=treatment is not None)
 
 
 def _regression_errors(subject: Subject, treatments: list[Treatment]) -> list[np.ndarray]:

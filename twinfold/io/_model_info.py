@@ -38,7 +38,7 @@ class ModelInfo(Settings):
     `x0_example`, an initial state; `x_low` to `w_high`, the ranges of states and inputs in the training data; `config`,
     the configuration of the fit; `system_source_sha256`, of the file that builds the twin; `data_fingerprint`, of the
     training data; `versions`; `metrics`; `parameters`, the estimates: for each a table with name, value, standard
-    error (None if not computed), first guess and flag.
+    error (None if not computed), first guess and flag; `trained_on`, a sentence if it is more than the training runs.
 
     **Example:**
 
@@ -64,6 +64,7 @@ class ModelInfo(Settings):
     versions: dict[str, str] = Field(default_factory=dict)
     metrics: dict[str, Any] = Field(default_factory=dict)
     parameters: Annotated[tuple[dict[str, Any], ...], Strict(False)] = ()
+    trained_on: str = ""
 
 
 class ArrayEntry(Settings):

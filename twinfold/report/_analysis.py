@@ -35,6 +35,7 @@ class Analysis:
     extrapolation: Mapping[str, Mapping[str, float]]
     problems: Sequence[str]
     test_openings: Mapping[str, int]
+    notes: Sequence[str] = ()  # sentences about the errors
 
 
 def analyse(
@@ -46,6 +47,7 @@ def analyse(
     states: Sequence[str] | None,
     units: Mapping[str, str],
     test_openings: Mapping[str, int],
+    notes: Sequence[str] = (),
 ) -> Analysis:
     """Predict the runs, evaluate the learned parts and estimate standard errors; `data` by split, with "train"."""
     train = data["train"]
@@ -75,6 +77,7 @@ def analyse(
         extrapolation=extrapolation,
         problems=problems,
         test_openings=test_openings,
+        notes=notes,
     )
 
 

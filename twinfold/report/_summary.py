@@ -154,6 +154,7 @@ def _accuracy(analysis: Analysis) -> list[str]:
         )
     if analysis.test_openings:
         sentences.append(_openings(analysis.test_openings))
+    sentences += analysis.notes
     for model, meaning in BASELINES.items():
         other = metric_value(analysis.metrics, model, split, name)
         if other is None:

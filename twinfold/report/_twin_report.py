@@ -49,6 +49,7 @@ def write_twin_report(
     states: Sequence[str] | None = None,
     units: Mapping[str, str] | None = None,
     test_openings: Mapping[str, int] | None = None,
+    notes: Sequence[str] = (),
 ) -> Path:
     """Write a report about a fitted twin: summary, baselines, trajectories, residuals, learned parts, training, ...
 
@@ -64,6 +65,7 @@ def write_twin_report(
     - `states`, their names; default: the names of the outputs if these are the states, else "x0", ...
     - `units` by name, and that of "time".
     - `test_openings`: how often each command has predicted the test data so far; stated in the summary.
+    - `notes`: further sentences about the errors, for the summary.
 
     **Returns:** the path of index.html. **Raises:** `ImportError` without plotly; `ValueError` if the names of the
     states do not match the twin or contain control characters, or the twin does not match the training data.
@@ -87,7 +89,7 @@ def write_twin_report(
     given = {"test": test, "valid": valid, "train": train}
     data = {split: each for split, each in given.items() if each is not None}
     units = dict(units or {})
-    analysis = analyse(twin, fit, data, metrics, config, states, units, test_openings or {})
+    analysis = analyse(twin, fit, data, metrics, config, states, units, test_openings or {}, notes)
     in_units = metric_units(train.output_names, units)
     per_time = f"/{units['time']}" if units.get("time") else ""
     units |= {f"d{name}/dt": f"{units[name]}{per_time}" for name in analysis.states if name in units and per_time}

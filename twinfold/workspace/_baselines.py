@@ -92,6 +92,14 @@ def evaluate_parts(
     }
 
 
+def with_held_out(metrics: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of refitted models with those on the validation runs of the same models before the refit."""
+    if not before:
+        return dict(metrics)
+    held_out = {model: {"valid": parts["valid"]} for model, parts in before.items() if "valid" in parts}
+    return {model: parts | held_out.get(model, {}) for model, parts in metrics.items()}
+
+
 def compare_with_baselines(metrics: dict[str, Any]) -> list[Finding]:
     """A problem for each baseline that predicts held-out runs better.
 

@@ -112,7 +112,9 @@ class FitConfig(Settings):
     """[fit]: how the twin is fitted; the names are those of `twinfold.fit`, `Adam` and `LevenbergMarquardt`.
 
     First `adam_epochs` of Adam with `learning_rate`, then `lm_steps` of Levenberg-Marquardt; the default methods of
-    `twinfold.fit` if neither is set.
+    `twinfold.fit` if neither is set. `refit`: after the best number of steps was found on held-out runs, fit again to
+    training and validation runs together; `folds`, how often other runs are held out to find it. If `folds` is not
+    set, each of `data.blocks` is held out once, or only the validation runs.
     """
 
     seeds: Annotated[int, Field(ge=1, le=1000)] = 3
@@ -126,9 +128,13 @@ class FitConfig(Settings):
     trainable: Literal["all", "per_run", "parameters"] = "all"
     remat: bool = False
     project: Literal["late", "always"] = "late"
+    refit: bool = False
+    folds: Annotated[int, Field(ge=1, le=1000)] | None = None
 
     @model_validator(mode="after")
     def _check(self) -> "FitConfig":
+        if not self.refit and self.folds is not None and self.folds > 1:
+            raise ValueError("fit.folds decides how long the refit trains; set fit.refit = true as well.")
         if self.adam_epochs is None and (self.learning_rate is not None or self.batch_size is not None):
             raise ValueError("fit.learning_rate and fit.batch_size are settings of Adam; set fit.adam_epochs as well.")
         if self.patience is not None and self.adam_epochs is None and self.lm_steps is None:

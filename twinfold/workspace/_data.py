@@ -11,7 +11,6 @@ from twinfold.data._dataset import join
 from twinfold.data._load import columns_of
 from twinfold.data._readers.sources import matching_files, names_of_files
 from twinfold.workspace._config import DataConfig
-from twinfold.workspace._merge import merge_blocks
 
 WHOLE_RUNS: dict[str, Any] = {"blocks": None, "block_gap": None}  # changes of `read_data`, for data that are not split
 
@@ -123,9 +122,3 @@ def split_data(data: Dataset, config: DataConfig) -> DataSplit:
             fraction = min(max(round(fraction * len(data)), 1), len(rest) - 1) / len(rest)
         rest, valid = rest.split(fraction)
     return DataSplit(rest, valid, test, tuple(notes))
-
-
-def merge_split(split: DataSplit, whole: Dataset) -> DataSplit:
-    """The split with neighbouring blocks of each part as one run; see `merge_blocks`."""
-    merged = {name: merge_blocks(part, whole) for name, part in split.by_name().items()}
-    return dataclasses.replace(split, **merged)

@@ -88,6 +88,7 @@ def _lines(path: Path, info: ModelInfo) -> list[tuple[str, str]]:
         ("versions", ", ".join(packages)),
         ("system.py", _hash(info.system_source_sha256)),
         ("training data", _hash(info.data_fingerprint)),
+        *([("note", info.trained_on)] if info.trained_on else []),
     ]
 
 

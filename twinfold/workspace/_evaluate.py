@@ -9,9 +9,14 @@ from twinfold.data import Dataset
 from twinfold.io import json_safe
 from twinfold.report._metrics import metric_units
 from twinfold.workspace import _files as files
-from twinfold.workspace._baselines import compare_with_baselines, evaluate_parts, evaluate_with_baselines
+from twinfold.workspace._baselines import (
+    compare_with_baselines,
+    evaluate_parts,
+    evaluate_with_baselines,
+    with_held_out,
+)
 from twinfold.workspace._data import read_new_files
-from twinfold.workspace._fit import Fitted
+from twinfold.workspace._fit import Fitted, seen_split
 from twinfold.workspace._workspace import Workspace
 
 OTHER_DATA = "These are not the data of the fit: train, valid and test are parts of the new data."
@@ -41,14 +46,16 @@ def evaluate_workspace(workspace: Workspace, fitted: Fitted, new: Sequence[str] 
     if new:
         metrics, about = _evaluate_files(workspace, fitted, new)
         return EvaluationOutcome(metrics, compare_with_baselines(metrics), units, about)
-    folder, split = workspace.run_folder, workspace.load_split()
+    folder, info = workspace.run_folder, fitted.info
+    split, held_out, notes = seen_split(workspace, fitted), {}, list[str]()
     files.record_opening(folder, "evaluate", split.test)
-    notes: list[str] = []
-    metrics = json_safe(evaluate_with_baselines(fitted.twin, split, fitted.physics, notes))
+    if split.valid is None and info.trained_on:
+        held_out, notes = info.metrics, [info.trained_on]
+    metrics = json_safe(with_held_out(evaluate_with_baselines(fitted.twin, split, fitted.physics, notes), held_out))
     found = compare_with_baselines(metrics)
-    if split.train.fingerprint() != fitted.info.data_fingerprint:
+    if split.train.fingerprint() != info.data_fingerprint:
         return EvaluationOutcome(metrics, found, units, (OTHER_DATA, *notes))
-    files.write_metrics(folder, metrics, files.read_findings(folder) or (), units)
+    files.write_metrics(folder, metrics, files.read_findings(folder) or (), units, info.trained_on)
     return EvaluationOutcome(metrics, found, units, tuple(notes))
 
 

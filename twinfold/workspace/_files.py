@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 CONFIG = "config.toml"
 CHECKPOINT, PHYSICS_CHECKPOINT = "fit.npz", "physics.npz"
+# Of the refit: from initial weights, or from the fit of a fold; and of the physics.
+REFIT_CHECKPOINT, CONTINUED_CHECKPOINT, PHYSICS_REFIT_CHECKPOINT = "refit.npz", "continued.npz", "physics-refit.npz"
 MODEL, PHYSICS = "model.twin", "physics.twin"
-HISTORY, METRICS, FINDINGS = "history.jsonl", "metrics.json", "findings.json"
+HISTORY, METRICS, FINDINGS, REFIT = "history.jsonl", "metrics.json", "findings.json", "refit.json"
 # Not among the outputs: whoever starts over has seen the test data all the same.
 OPENINGS = "test_openings.json"
 UNITS = "units"  # in metrics.json
-OUTPUTS = (CHECKPOINT, PHYSICS_CHECKPOINT, MODEL, PHYSICS, HISTORY, METRICS, FINDINGS)
+CHECKPOINTS = (CHECKPOINT, PHYSICS_CHECKPOINT, REFIT_CHECKPOINT, CONTINUED_CHECKPOINT, PHYSICS_REFIT_CHECKPOINT)
+OUTPUTS = (*CHECKPOINTS, "fold-*.npz", MODEL, PHYSICS, HISTORY, METRICS, FINDINGS, REFIT)
 DECISIVE_SECTIONS = ("system", "model", "data", "fit", "loss")  # the numbers of a fit depend on these
 FINGERPRINTS = ("system sha256", "data fingerprint")
 CURVES = ("stage", "loss", "score", "rate", "failed_runs")
@@ -63,9 +66,17 @@ def _settings_of_version_0_1(folder: Path) -> dict[str, Any]:
     return decisive_settings(read_fit_config(folder)) | {name: versions.get(name) for name in FINGERPRINTS}
 
 
-def write_metrics(folder: Path, metrics: dict[str, Any], findings: Sequence[Finding], units: Mapping[str, str]) -> None:
-    """Write metrics.json: model -> part -> metric -> number, the findings, and the units of the metrics."""
-    write_json(folder / METRICS, metrics | {"findings": [vars(each) for each in findings], UNITS: dict(units)})
+def fold_checkpoint(index: int) -> str:
+    """The checkpoint of the fit that holds out the runs of a fold, of which the first is that of the configuration."""
+    return CHECKPOINT if index == 0 else f"fold-{index}.npz"
+
+
+def write_metrics(
+    folder: Path, metrics: dict[str, Any], findings: Sequence[Finding], units: Mapping[str, str], note: str = ""
+) -> None:
+    """Write metrics.json: model -> part -> metric -> number, the findings, the units, and a note on the training."""
+    about = {"findings": [vars(each) for each in findings], UNITS: dict(units)}
+    write_json(folder / METRICS, metrics | about | ({"note": note} if note else {}))
 
 
 def read_metrics(folder: Path) -> dict[str, Any] | None:

@@ -22,22 +22,23 @@ from twinfold.workspace import _files as files
 from twinfold.workspace._baselines import (
     BASELINE,
     compare_with_baselines,
+    evaluate_parts,
     evaluate_with_baselines,
+    with_held_out,
 )
 from twinfold.workspace._check import examine_workspace
 from twinfold.workspace._config import stored_arguments
 from twinfold.workspace._data import DataSplit
+from twinfold.workspace._refit import announcement, wants_refit
+from twinfold.workspace._run_fit import shared_options
 from twinfold.workspace._system import System
 from twinfold.workspace._trackers import tracker
+from twinfold.workspace._train import Diverged, Trained, train_workspace
 from twinfold.workspace._workspace import Workspace
 
 PHYSICS_LM_STEPS = 40  # for the few parameters of the physics alone
 MAX_SAMPLES = 200_000  # from which the ranges of states and inputs are computed
 DIVERGED = "diverged"  # the kind of a finding
-NO_FINITE_SEED = (
-    "Every seed became non-finite. `twinfold check` shows whether the physics runs and the step is stable; a smaller "
-    "fit.learning_rate, short windows (fit.window) or zero_last=True in the networks can help."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +102,8 @@ def fit_workspace(
     ```
     """
     config, folder = workspace.config, workspace.run_folder
-    system, split = workspace.load_system(), workspace.load_split()
+    system, folds = workspace.load_system(), workspace.load_folds()
+    split = folds.given
     for note in split.notes:
         log(note)
     track = tracker(config.run.track, folder)  # raises before the fit if an extra is missing
@@ -124,48 +126,46 @@ def fit_workspace(
             return FitOutcome(
                 folder, about.metrics, findings, finished_before=True, parameters=about.parameters, units=units
             )
-        done = refit(workspace, system, split, progress=progress)
-        files.write_history(folder, done)
-        if done.interrupted:
-            return FitOutcome(folder, {}, findings, interrupted=True, failures=done.failures)
-        if not np.isfinite(done.scores).any():
-            files.write_findings(folder, (*findings, Finding(DIVERGED, "problem", NO_FINITE_SEED)))
-            raise ValueError(NO_FINITE_SEED)
-        physics = _fit_physics(workspace, done.twin, split)
-        if physics is not None and physics.interrupted:
-            return FitOutcome(folder, {}, findings, interrupted=True, failures=done.failures)
-        fitted_physics = physics.twin if physics is not None and np.isfinite(physics.scores).all() else None
+        if wants_refit(workspace, split):
+            log(announcement(workspace, folds))
+        try:
+            trained = train_workspace(workspace, system, folds, progress=progress)
+            physics, held_out = _fit_baseline(workspace, trained, split)
+        except KeyboardInterrupt:
+            return FitOutcome(folder, {}, findings, interrupted=True)
+        except Diverged as error:
+            files.write_findings(folder, (*findings, Finding(DIVERGED, "problem", str(error))))
+            raise
+        if trained.note:
+            log(trained.note)
         files.record_opening(folder, "fit", split.test)
-        metrics = json_safe(evaluate_with_baselines(done.twin, split, fitted_physics))
+        metrics = evaluate_with_baselines(trained.fit.twin, trained.split, physics)
+        metrics = json_safe(with_held_out(metrics, held_out))
         for finding in compare_with_baselines(metrics):
             findings = (*findings, finding)
             log(f"{finding.severity.capitalize()}: {finding.message}")
         files.write_findings(folder, findings)
-        about = _model_info(workspace, system, done, split.train, metrics)
-        if fitted_physics is not None:
-            save_model(folder / files.PHYSICS, fitted_physics, about=about)
-        save_model(folder / files.MODEL, done.twin, about=about)
-        track(done, metrics, config)
-        files.write_metrics(folder, metrics, findings, metric_units(split.train.output_names, system.units))
-    return FitOutcome(folder, metrics, findings, failures=done.failures, parameters=about.parameters, units=units)
+        about = _model_info(workspace, system, trained, metrics)
+        if physics is not None:
+            save_model(folder / files.PHYSICS, physics, about=about)
+        save_model(folder / files.MODEL, trained.fit.twin, about=about)
+        track(trained.judged, metrics, config)
+        files.write_metrics(
+            folder, metrics, findings, metric_units(split.train.output_names, system.units), trained.note
+        )
+    failures = trained.fit.failures | trained.judged.failures
+    return FitOutcome(folder, metrics, findings, failures=failures, parameters=about.parameters, units=units)
 
 
-def refit(
-    workspace: Workspace, system: System, split: DataSplit, *, progress: bool | Callable[[float, str], None] = False
-) -> Fit:
-    """Run the fit of a workspace from its checkpoint; a finished fit returns at once, with all its seeds."""
-    settings = workspace.config.fit
-    return fit(
-        system.twin,
-        split.train,
-        seeds=settings.seeds,
-        method=settings.methods(),
-        trainable=settings.trainable,
-        remat=settings.remat,
-        checkpoint=workspace.run_folder / files.CHECKPOINT,
-        progress=progress,
-        **_shared_options(workspace, split),
-    )
+def seen_split(workspace: Workspace, fitted: Fitted) -> DataSplit:
+    """The data of a workspace as a fitted twin has seen them: after a refit, validation runs are training runs.
+
+    Data that are not those of the fit are split as the configuration says.
+    """
+    folds = workspace.load_folds()
+    if fitted.info.trained_on and folds.everything.train.fingerprint() == fitted.info.data_fingerprint:
+        return folds.everything
+    return folds.given
 
 
 def load_fitted(workspace: Workspace, *, trust_changed: bool = False) -> Fitted:
@@ -203,31 +203,35 @@ def load_fitted(workspace: Workspace, *, trust_changed: bool = False) -> Fitted:
     )
 
 
-def _shared_options(workspace: Workspace, split: DataSplit) -> dict[str, Any]:
-    """Options that the fits of the twin and of the physics have in common."""
-    settings = workspace.config.fit
-    return {
-        "valid": split.valid,
-        "loss": workspace.config.loss.build(),
-        "window": settings.window,
-        "shooting": settings.shooting,
-        "project": settings.project,
-    }
+def _fit_baseline(workspace: Workspace, trained: Trained, given: DataSplit) -> tuple[Twin | None, dict[str, Any]]:
+    """The physics fitted to what the twin was trained on; after a refit, the metrics on validation runs before it."""
+    physics = _fit_physics(workspace, trained.judged.twin, given, files.PHYSICS_CHECKPOINT)
+    if not trained.note:
+        return physics, {}
+    assert given.valid is not None
+    held_out = evaluate_parts(trained.judged.twin, {"valid": given.valid}, physics, train=given.train)
+    return _fit_physics(workspace, trained.fit.twin, trained.split, files.PHYSICS_REFIT_CHECKPOINT), held_out
 
 
-def _fit_physics(workspace: Workspace, twin: Twin, split: DataSplit) -> Fit | None:
-    """Fit the unknown parameters of the physics with nothing learned; None if it has none, or the twin is that."""
+def _fit_physics(workspace: Workspace, twin: Twin, split: DataSplit, checkpoint: str) -> Twin | None:
+    """The twin with nothing learned and the parameters of its physics fitted; None if it has none, or is just that.
+
+    None as well if the fit became non-finite. **Raises:** `KeyboardInterrupt`.
+    """
     if not twin.unknowns() or not learned_parts(twin):
         return None
-    return fit(
+    done = fit(
         without_learned_parts(twin),
         split.train,
         method=LevenbergMarquardt(PHYSICS_LM_STEPS),
         trainable="parameters",
-        checkpoint=workspace.run_folder / files.PHYSICS_CHECKPOINT,
+        checkpoint=workspace.run_folder / checkpoint,
         progress=False,
-        **_shared_options(workspace, split),
+        **shared_options(workspace, split),
     )
+    if done.interrupted:
+        raise KeyboardInterrupt
+    return done.twin if np.isfinite(done.scores).all() else None
 
 
 def _parameters(workspace: Workspace, done: Fit, train: Dataset) -> tuple[dict[str, Any], ...]:
@@ -250,8 +254,8 @@ def _parameters(workspace: Workspace, done: Fit, train: Dataset) -> tuple[dict[s
     )
 
 
-def _model_info(workspace: Workspace, system: System, done: Fit, train: Dataset, metrics: dict[str, Any]) -> ModelInfo:
-    twin = done.twin
+def _model_info(workspace: Workspace, system: System, trained: Trained, metrics: dict[str, Any]) -> ModelInfo:
+    done, train, twin = trained.fit, trained.split.train, trained.fit.twin
     samples = sample_states(twin, train, max_samples=MAX_SAMPLES)
     count = samples.x.shape[1]
     states = system.states or tuple(f"x{index}" for index in range(count))
@@ -275,4 +279,5 @@ def _model_info(workspace: Workspace, system: System, done: Fit, train: Dataset,
         versions=versions(),
         metrics=metrics,
         parameters=_parameters(workspace, done, train),
+        trained_on=trained.note,
     )

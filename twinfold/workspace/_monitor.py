@@ -10,7 +10,7 @@ from twinfold.io import write_csv, write_text
 from twinfold.monitor import Verdict, watch
 from twinfold.plot import save
 from twinfold.workspace._data import options_for_files, read_data
-from twinfold.workspace._fit import Fitted
+from twinfold.workspace._fit import Fitted, seen_split
 from twinfold.workspace._workspace import Workspace
 
 STATE, TABLE, FIGURE = "state.json", "windows.csv", "windows.png"
@@ -39,7 +39,7 @@ def monitor_workspace(
     folder = workspace.run_folder / "monitor" if folder is None else folder
     state = _read_state(folder) if resume else None
     data = _read_files(workspace, new)
-    reference = _healthy_data(workspace, healthy)
+    reference = _healthy_data(workspace, fitted, healthy)
     watched = watch(fitted.twin, reference, data, state=state, window=window, false_alarm_rate=false_alarm_rate)
     # The state comes last, with the length of the table: a call that is killed is repeated from the state before it.
     rows = [*_earlier_windows(folder, state), *watched.rows]
@@ -71,10 +71,10 @@ def _read_files(workspace: Workspace, files: Sequence[str]) -> Dataset:
     )
 
 
-def _healthy_data(workspace: Workspace, files: Sequence[str] | None) -> Dataset:
+def _healthy_data(workspace: Workspace, fitted: Fitted, files: Sequence[str] | None) -> Dataset:
     if files is not None:
         return _read_files(workspace, files)
-    split = workspace.load_split()
+    split = seen_split(workspace, fitted)
     held_out = [data for data in (split.valid, split.test) if data is not None] or [split.train]
     runs = tuple(run for data in held_out for run in data.runs)
     return Dataset(runs, split.train.output_names, split.train.input_names)

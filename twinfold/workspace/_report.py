@@ -1,6 +1,7 @@
 """Write the report of a workspace from its run folder."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ from twinfold.report import write_twin_report
 from twinfold.train import Fit
 from twinfold.workspace import _files as files
 from twinfold.workspace._data import DataSplit
-from twinfold.workspace._fit import Fitted, refit
+from twinfold.workspace._fit import Fitted, seen_split
+from twinfold.workspace._refit import read_choice, run_refit
+from twinfold.workspace._run_fit import run_fit
 from twinfold.workspace._workspace import Workspace
 
 
@@ -22,7 +25,7 @@ def report_workspace(
 
     **Returns:** the page to open in a browser.
     """
-    info, split = fitted.info, workspace.load_split()
+    info, split = fitted.info, seen_split(workspace, fitted)
     files.record_opening(workspace.run_folder, "report", split.test)
     return write_twin_report(
         workspace.run_folder / "report" if folder is None else folder,
@@ -38,21 +41,30 @@ def report_workspace(
         info=info.versions | {"command": command, "training data": info.data_fingerprint},
         states=info.states,
         units=info.units,
+        notes=[info.trained_on] if info.trained_on else [],
         test_openings=files.count_openings(workspace.run_folder, split.test),
     )
 
 
 def _all_seeds(workspace: Workspace, fitted: Fitted, split: DataSplit) -> Fit | None:
     """The fit with all its seeds; None if its checkpoint is gone or belongs to other data."""
-    checkpoint = workspace.run_folder / files.CHECKPOINT
-    if not checkpoint.exists():
+    if not fitted.info.trained_on:
+        checkpoint, resume = files.CHECKPOINT, partial(run_fit, workspace, fitted.system.twin, split)
+    else:
+        choice = read_choice(workspace)
+        if choice is None:
+            return None
+        checkpoint = files.REFIT_CHECKPOINT if choice.start is None else files.CONTINUED_CHECKPOINT
+        resume = partial(run_refit, workspace, fitted.system, workspace.load_folds(), choice)
+    path = workspace.run_folder / checkpoint
+    if not path.exists():
         return None
     try:
-        return refit(workspace, fitted.system, split)
+        return resume()
     except ValueError:
         # Of the checkpoint, which would tell how to start over.
         warnings.warn(
-            f"The report shows one seed only: {checkpoint} is damaged, or belongs to other data or settings.",
+            f"The report shows one seed only: {path} is damaged, or belongs to other data or settings.",
             stacklevel=2,
         )
         return None

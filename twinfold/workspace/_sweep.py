@@ -18,21 +18,22 @@ import tomlkit
 from twinfold.data import Dataset
 from twinfold.io import json_safe, write_json
 from twinfold.io._settings import validate
-from twinfold.metrics import predict
 from twinfold.train import Fit
 from twinfold.workspace import _files as files
 from twinfold.workspace._config import Config
 from twinfold.workspace._data import DataSplit
-from twinfold.workspace._fit import NO_FINITE_SEED, refit
 from twinfold.workspace._overrides import parse_override, set_value
+from twinfold.workspace._run_fit import run_fit, scaled_errors
 from twinfold.workspace._system import System
 from twinfold.workspace._tasks import Progress, TaskOutcome, map_tasks
+from twinfold.workspace._train import NO_FINITE_SEED
 from twinfold.workspace._workspace import Workspace
 
 FOLDER = "runs/sweep"
 RESULT = "result.json"
 MAX_TASKS = 100_000
 NOT_SWEPT = ("run", "export")  # sections that a fit does not depend on
+AFTERWARDS = ("fit.refit", "fit.folds")  # settings of what follows once a fit has been judged
 Values = Mapping[str, Sequence[Any]]
 
 
@@ -162,6 +163,10 @@ def plan(
     for name in over:
         if name.partition(".")[0] in NOT_SWEPT:
             raise ValueError(f"--over {name}: a fit does not depend on this setting.")
+        if name in AFTERWARDS:
+            raise ValueError(
+                f"--over {name}: a sweep compares fits on runs that they have not seen, before any refit on these runs."
+            )
     system = loader.system(workspace)
     default = _with_default_arguments(workspace, system, over)
     held_out = _held_out(loader.split(default))
@@ -187,7 +192,7 @@ def run_task(loader: "_Loader", task: SweepTask) -> dict[str, Any]:
     system = loader.system(workspace).rebuild(workspace.config.model).with_warmup(workspace.config.data.warmup)
     fingerprints = (system.sha256, split.train.fingerprint())
     with files.claim_run_folder(workspace.run_folder, workspace.config, fingerprints, force=False):
-        fit = refit(workspace, system, split)
+        fit = run_fit(workspace, system.twin, split)  # judged as it is: a refit would have seen what judges it
         if fit.interrupted:
             raise KeyboardInterrupt
         files.write_history(workspace.run_folder, fit)
@@ -202,13 +207,7 @@ def run_task(loader: "_Loader", task: SweepTask) -> dict[str, Any]:
 def held_out_errors(fit: Fit, split: DataSplit) -> np.ndarray:
     """[S] the error of each seed on the validation runs; see `SweepRow`."""
     assert split.valid is not None
-    predictions = predict(fit, split.valid)
-    y = np.ma.masked_invalid(np.concatenate([run.y for run in split.train.runs]))
-    scale = y.std(axis=0).filled(0.0)
-    error = (predictions.predicted - predictions.y) / np.where(scale > 0, scale, 1.0)
-    squares = np.where(predictions.mask, error**2, 0.0).sum((1, 2, 3))
-    root = np.sqrt(squares / predictions.mask.sum())
-    return np.where(np.isfinite(root), root, np.inf)
+    return scaled_errors(fit, split.valid, split.train)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from twinfold.workspace._config import FILE, Config, read_config
 if TYPE_CHECKING:
     from twinfold.data import Dataset
     from twinfold.workspace._data import DataSplit
+    from twinfold.workspace._folds import Folds
     from twinfold.workspace._system import System
 
 
@@ -68,12 +69,16 @@ class Workspace:
 
     def load_split(self) -> "DataSplit":
         """The measurements, split into training, validation and test runs; neighbouring blocks are joined."""
-        from twinfold.workspace._data import WHOLE_RUNS, merge_split, read_data, split_data
+        return self.load_folds().given
 
-        split = split_data(self.load_data(), self.config.data)
-        if self.config.data.blocks is None:
-            return split
-        return merge_split(split, read_data(self.config.data, self.folder, **WHOLE_RUNS))
+    def load_folds(self) -> "Folds":
+        """The same measurements, of which other runs can be held out, or none."""
+        from twinfold.workspace._data import WHOLE_RUNS, read_data, split_data
+        from twinfold.workspace._folds import Folds
+
+        data, cut = self.load_data(), self.config.data.blocks is not None
+        uncut = read_data(self.config.data, self.folder, **WHOLE_RUNS) if cut else None
+        return Folds(data, split_data(data, self.config.data), uncut)
 
 
 def open_workspace(folder: str | Path = ".", overrides: Sequence[str] = ()) -> Workspace:

@@ -38,3 +38,8 @@ def record(samples: int = 1000, seed: int = 0) -> Records:
     speed = np.stack(states)[BEFORE:, 0]
     measured = speed + NOISE * speed.std() * rng.normal(size=samples)
     return {"drive": {"t": DT * np.arange(samples), "torque": torque[BEFORE:], "speed": measured}}
+
+
+def pair(draw: int) -> Records:
+    """The record of another draw, and a test record."""
+    return {name: record(seed=100 + 2 * draw + index)["drive"] for index, name in enumerate(("record", "test"))}

@@ -1,5 +1,6 @@
 """The fit of a design, and its errors on the validation and the test record."""
 
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -12,37 +13,33 @@ from twinfold_studies.first.project import Project
 
 
 def fit_design(project: Project, folder: Path, design: str, system: Any, *, quick: bool = False) -> dict[str, Any]:
-    """Fit as `twinfold fit` does, and predict what was held out.
+    """Fit as `twinfold fit` does, without and with a refit, and predict what was held out.
 
     **Arguments:** `project`, written to `folder`; `design`; `system` of the project as its workspace loads it, which
     all designs share, so that what is compiled is reused; `quick`: one seed and few steps.
 
-    **Returns:** errors `valid` and `test`: root mean squares over the samples after the warm-up, each output divided by
-    its standard deviation in the training record; `seconds` on this machine; the number of `weights`.
+    **Returns:** errors `valid` and `test_before` of the fit to the training runs, and `test` of the refit: root mean squares over the samples after the warm-up, each output divided by its standard
+    deviation in the training record; `seconds` on this machine; the number of `weights`.
     """
-    workspace = project.open(folder, design)
-    settings, split = workspace.config.fit, workspace.load_split()
+    quickly = ["fit.seeds=1", "fit.lm_steps=15", "fit.folds=2"] if quick else []
+    changes = ["fit.refit=true", "run.folder=" + json.dumps(f"runs/{design}"), *quickly]
+    workspace = project.open(folder, design, changes)
+    config, folds = workspace.config, workspace.load_folds()
+    split = folds.given
     assert split.valid is not None
     assert split.test is not None
     began = time.perf_counter()
-    done = tw.fit(
-        system.rebuild(workspace.config.model).with_warmup(workspace.config.data.warmup).twin,
-        split.train,
-        valid=split.valid,
-        seeds=1 if quick else settings.seeds,
-        method=tw.LevenbergMarquardt(15) if quick else settings.methods(),
-        loss=workspace.config.loss.build(),
-        window=settings.window,
-        progress=False,
-    )
+    system = system.rebuild(config.model).with_warmup(config.data.warmup)
+    trained = tw.workspace.train_workspace(workspace, system, folds)
     seconds = time.perf_counter() - began
     scale = np.nanstd(np.concatenate([run.y for run in split.train.runs]), axis=0)
     return {
-        "valid": error(done.twin, split.valid, scale, project.warmup),
-        "test": error(done.twin, split.test, scale, project.warmup),
+        "valid": error(trained.judged.twin, split.valid, scale, project.warmup),
+        "test": error(trained.fit.twin, split.test, scale, project.warmup),
+        "test_before": error(trained.judged.twin, split.test, scale, project.warmup),
         "scale": scale.tolist(),
         "seconds": seconds,
-        "weights": done.parameters,
+        "weights": trained.fit.parameters,
     }
 
 

@@ -4,7 +4,7 @@ The first design is the first attempt: the settings of `twinfold new`, with the 
 one setting each. A single record is cut into five blocks, of which the last is the test record.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -34,7 +34,7 @@ class Project:
 
     `load(folder)` returns the records, from the folder of measurements that the user gave ("" for none); `settings` of
     twinfold.toml beyond those of the template; `own` designs, beside those in `COMMON`; `warmup`, the samples at the
-    start of a held-out run that do not count.
+    start of a held-out run that do not count; `physics`, the folder of its system.py, if it has not the same name.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Project:
     own: dict[str, tuple[str, ...]]
     warmup: int
     unit: str = ""
+    physics: str = ""
     designs: dict[str, tuple[str, ...]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +57,7 @@ class Project:
         new_project(str(folder), template="motor")
         (folder / "data" / "sample.csv").unlink()
         written = write_records(self.load(measurements), folder / "data")
-        system = files("twinfold_studies.first.projects") / self.name / "system.py"
+        system = files("twinfold_studies.first.projects") / (self.physics or self.name) / "system.py"
         (folder / "system.py").write_text(system.read_text(encoding="utf-8"), encoding="utf-8")
         names = [path.relative_to(folder).as_posix() for path in written]
         own = [
@@ -68,9 +69,9 @@ class Project:
         workspace = open_workspace(folder, [*own, f"data.warmup={self.warmup}", "data.blocks=5", *self.settings])
         (folder / "twinfold.toml").write_text(workspace.config.toml(), encoding="utf-8")
 
-    def open(self, folder: Path, design: str) -> Workspace:
-        """The workspace of a design, one of `designs`."""
-        return open_workspace(folder, [*self.designs[design]])
+    def open(self, folder: Path, design: str, further: Sequence[str] = ()) -> Workspace:
+        """The workspace of a design, one of `designs`, with further settings."""
+        return open_workspace(folder, [*self.designs[design], *further])
 
 
 PROJECTS = {

@@ -1,0 +1,90 @@
+"""How long to train, and on what: held-out blocks and refits on synthetic records."""
+
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from twinfold_studies.bench.cache import cached
+from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table
+from twinfold_studies.bench.store import Store
+from twinfold_studies.first import drive, synthetic
+from twinfold_studies.first.fits import fit_design
+from twinfold_studies.first.project import FIRST, Project
+
+ONE = "one block, refit"
+VARIANTS = {FIRST: (), ONE: ("fit.folds=1",)}
+DRAWS = (1, 2, 3)
+TIE = 0.02
+BEFORE, EVERY = "one block", "every block, refit"
+TITLES = (BEFORE, ONE, EVERY)
+CAPTION = (
+    "Errors on the test record, which has other inputs: root mean square over the samples after the warm-up, divided "
+    f"by the standard deviation of the output. {BEFORE}: trained on four of five blocks, for as many steps as were "
+    f"best on the fifth. {ONE}: trained again on all five, for the same number of steps. {EVERY}: each block was held "
+    "out once before, and the mean score decided about the number; what `fit.refit = true` does with blocks."
+)
+
+
+def projects(draw: int) -> Iterator[Project]:
+    """A draw of each synthetic record, with a test record of its own."""
+    records: tuple[tuple[str, Callable[[int], Any], tuple[str, ...], tuple[str, ...], int, str], ...] = (
+        ("room", synthetic.room, ("T_in",), ("T_out", "heat", "sun"), 5, "test_cell"),
+        ("slide", synthetic.slide, ("position",), ("voltage",), 20, "slide"),
+        ("tanks", synthetic.tanks, ("level",), ("pump",), 20, "tanks"),
+        ("drive", drive.pair, ("speed",), ("torque",), 20, "drive"),
+    )
+    for name, load, outputs, inputs, warmup, physics in records:
+        made = partial(lambda load, folder: load(draw), load)
+        settings = ('data.test=["test"]',)
+        yield Project(f"{name} {draw}", "", made, outputs, inputs, settings, VARIANTS, warmup, physics=physics)
+
+
+def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
+    """A row for each record, and the mean ratios."""
+    rows = []
+    for draw in DRAWS[:1] if options.quick else DRAWS:
+        for project in projects(draw):
+            rows.append(_row(project, store, options, log))
+            jax.clear_caches()
+    ratios = {name: np.array([row[name] / row[BEFORE] for row in rows]) for name in (ONE, EVERY)}
+    sentences = [_sentence(name, each) for name, each in ratios.items()]
+    return Findings(sentences, [Table("records", "Test errors", rows, caption=CAPTION)])
+
+
+def _sentence(name: str, ratios: np.ndarray) -> str:
+    mean, low, high = np.exp(np.log(ratios).mean()), np.sum(ratios < 1 - TIE), np.sum(ratios > 1 + TIE)
+    return (
+        f"{name}: {mean:.2f} times the error of '{BEFORE}' (geometric mean of {len(ratios)} records), lower on {low} "
+        f"and higher on {high} of them (by more than {TIE:.0%}), {ratios.min():.2f} to {ratios.max():.2f} times."
+    )
+
+
+def _row(project: Project, store: Store, options: Options, log: Callable[[str], None]) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place) / "project"
+        project.write(folder)
+        system = project.open(folder, FIRST).load_system()
+        found = {}
+        for name in VARIANTS:
+            log(f"refit: {project.name}, {name}")
+            settings = [project.name, VARIANTS[name], options.quick]
+            fitted = partial(fit_design, project, folder, name, system, quick=options.quick)
+            found[name] = cached(store, "refit-records", settings, fitted)
+    errors = (found[FIRST]["test_before"], found[ONE]["test"], found[FIRST]["test"])
+    return {"record": project.name, **dict(zip(TITLES, errors, strict=True))}
+
+
+REFIT = Experiment(
+    "refit",
+    "The refit",
+    "How long to train is decided on one held-out block or on each in turn; then, on all data: synthetic records.",
+    full=Options(),
+    quick=Options(),
+    requests=lambda options: [],
+    analyse=analyse,
+)

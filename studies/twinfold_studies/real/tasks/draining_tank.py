@@ -266,7 +266,7 @@ TASK = Task(
             "twin, simulated bottle",
             simulated,
             {"": {"structure": (), "l2": 1e-4}},
-            note="the limit of the sensor: a drain simulated with the measured bottle and how the sensor repeats itself",
+            note="the limit of the sensor: a drain simulated with the measured bottle and its repeatability",
         ),
         Model("fitted physics", fitted_physics, seeded=False, note="c and hole fitted; the bottle as a cylinder"),
         Model("physics", physics, seeded=False, note="hole of 1/8 in, discharge coefficient 0.65"),

@@ -293,7 +293,7 @@ def test_readings_of_a_drain_never_rise(made_tank):
 def test_the_empty_tank_calibrates_the_sensor_and_the_body_is_found(made_tank):
     known = tank.fit_empty(made_tank, tank_task.EMPTY, quick=False)
     assert float(known.parameters()["c"]) == pytest.approx(0.97, rel=0.01)
-    assert float(known.parameters()["hole"]) == pytest.approx(2.3, abs=0.1)
+    assert float(known.parameters()["hole"]) == pytest.approx(2.3, abs=0.2)  # by how much the table is wrong
     sensor = tank.calibrate(made_tank, tank_task.EMPTY, known)
     levels = np.linspace(5.0, 24.0, 80)
     by_table = np.interp(staircase(levels), made_tank["calibration"]["reading"], made_tank["calibration"]["level"])

@@ -326,7 +326,9 @@ def test_the_voltage_that_is_thinned_out_has_the_same_momentum():
 
 
 def test_friction_resists_the_motion_and_only_forces_accelerate():
-    twin = drive.build(drive.Design(2, drift=True), warmup=5).initialise(jax.random.key(1), states=2, inputs=1)
+    twin = drive.build(drive.Design(2, drift=True, asymmetric=True), warmup=5).initialise(
+        jax.random.key(1), states=2, inputs=1
+    )
     large = jax.tree.map(lambda leaf: 30 * leaf if eqx.is_inexact_array(leaf) and leaf.ndim == 2 else leaf, twin)
     p = large.parameters()
     for q in (0.0, 0.2):
@@ -338,13 +340,13 @@ def test_friction_resists_the_motion_and_only_forces_accelerate():
 
 @pytest.mark.slow
 def test_the_drive_is_identified_and_what_follows_the_start_is_not_seen():
-    truth = {"mass": 90.0, "viscous": 180.0, "coulomb": 22.0, "offset": -2.0, "drift": -0.02}
+    truth = {"mass": 90.0, "viscous": 180.0, "coulomb": 22.0, "offset": -2.0, "drift": -0.02, "asymmetry": -0.2}
     t = 1e-3 * np.arange(8000)
     voltage = np.where(np.sin(2 * np.pi * t / 3.1) > 0, 1.0, -1.1)
     plant = tw.Twin(drive.Drive(), params=truth, observe=lambda x: x[:1])
     position = np.asarray(plant.simulate([0.0, 0.0], t, voltage[:, None]).ys)[:, 0]
     records = {"train": {"t": t, "voltage": voltage, "position": position}}
-    fit = emps_task.fit_rows(records, drive.Design(0, drift=True, l2=0.0), slice(None), 0, quick=False)
+    fit = emps_task.fit_rows(records, drive.Design(0, drift=True, asymmetric=True, l2=0.0), slice(None), 0, quick=False)
     for name, value in truth.items():
         assert float(fit.twin.parameters()[name]) == pytest.approx(value, rel=0.02, abs=2e-3)
     cut = {**records["train"], "position": np.where(np.arange(len(t)) < drive.FIRST, position, 1e3)}

@@ -1,11 +1,13 @@
 """The EMPS drive: a mass on a screw, pushed by a motor, with friction that is learned.
 
-    M v' = g u - (o + d (t - 12 s)) - F(q, v),    F = F_C tanh(v / v_s) + F_v v + N(v, q)
+    M v' = g u - (o + d (t - 12 s)) - F(q, v),    F = F_C s + F_v v (1 + r s) + N(v, q),    s = tanh(v / v_s)
 
-The force of the motor g u is known; mass, offset o, its slow drift d, Coulomb and viscous friction are unknown. N is a
-network that resists the motion whatever its weights are. The velocity is not measured.
+The force of the motor g u is known; mass, offset o, its slow drift d, Coulomb and viscous friction, and by how much the
+latter differs with the direction (|r| < 1), are unknown. N is a network that resists the motion, whatever its weights
+are. The velocity is not measured.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import equinox as eqx
@@ -17,7 +19,7 @@ import twinfold as tw
 from twinfold_studies.real.table import Record
 
 FORCE = 35.15065188248547  # N/V, given with the data
-SMOOTH = 1e-3  # m/s, the width of the step of Coulomb friction
+SMOOTH = 3e-3  # m/s, the width of the step of Coulomb friction
 MIDDLE = 12.0  # s
 FIRST = 20  # samples of a record at 1 kHz from which its start may be estimated
 SPEED, PLACE, HALF = 0.1, 0.12, 0.12  # units of the network: m/s, and the middle and half of the stroke [m]
@@ -31,7 +33,8 @@ class Drive(eqx.Module):
 
     def friction(self, q: Float[Array, ""], v: Float[Array, ""], p) -> Float[Array, ""]:
         """F(q, v) [N]."""
-        force = p["coulomb"] * jnp.tanh(v / SMOOTH) + p["viscous"] * v
+        sign = jnp.tanh(v / SMOOTH)
+        force = p["coulomb"] * sign + p["viscous"] * v * (1 + p["asymmetry"] * sign)
         if self.network is None:
             return force
         seen = jnp.stack([v / SPEED, (q - PLACE) / HALF])[: self.network.in_size]
@@ -43,26 +46,34 @@ class Drive(eqx.Module):
 
 
 class Design(NamedTuple):
-    """What the network sees (0, 1 or 2 features), whether the offset drifts, and the weight of the penalty."""
+    """What the network sees (0, 1 or 2 features), whether the offset drifts and viscous friction differs with the
+    direction, and the weight of the penalty.
+    """
 
     sees: int
     drift: bool
+    asymmetric: bool
     l2: float = 1e-5
 
 
-def build(design: Design, *, warmup: int) -> tw.Twin:
-    """The twin of a design."""
+GUESS = {"mass": 95.0, "viscous": 150.0, "coulomb": 20.0, "offset": -3.0, "drift": 0.0, "asymmetry": 0.0}
+
+
+def build(design: Design, *, warmup: int, guess: Mapping[str, float] | None = None) -> tw.Twin:
+    """The twin of a design; its parameters start from `guess`, those of the fitted physics, say."""
+    first = GUESS if guess is None else guess
     network = None
     if design.sees:
         network = tw.Network(design.sees, 1, 8, 1, structure="dissipative", zero_last=True)
     return tw.Twin(
         Drive(network),
         params={
-            "mass": tw.Unknown(95.0, positive=True),
-            "viscous": tw.Unknown(150.0, positive=True),
-            "coulomb": tw.Unknown(20.0, positive=True),
-            "offset": tw.Unknown(-3.0),
-            "drift": tw.Unknown(0.0) if design.drift else 0.0,
+            "mass": tw.Unknown(first["mass"], positive=True),
+            "viscous": tw.Unknown(first["viscous"], positive=True),
+            "coulomb": tw.Unknown(first["coulomb"], positive=True),
+            "offset": tw.Unknown(first["offset"]),
+            "drift": tw.Unknown(first["drift"]) if design.drift else 0.0,
+            "asymmetry": tw.Unknown(first["asymmetry"], bounds=(-1.0, 1.0)) if design.asymmetric else 0.0,
         },
         observe=lambda x: x[:1],
         initial=lambda y: jnp.append(y, 0.0),
@@ -72,7 +83,14 @@ def build(design: Design, *, warmup: int) -> tw.Twin:
 
 def published() -> tw.Twin:
     """The parameters of Janot, Gautier and Brunot (2019), by least squares on the inverse dynamics."""
-    values = {"mass": 95.1089, "viscous": 203.5034, "coulomb": 20.3935, "offset": -3.1648, "drift": 0.0}
+    values = {
+        "mass": 95.1089,
+        "viscous": 203.5034,
+        "coulomb": 20.3935,
+        "offset": -3.1648,
+        "drift": 0.0,
+        "asymmetry": 0.0,
+    }
     return tw.Twin(Drive(), params=values, observe=lambda x: x[:1], initial=lambda y: jnp.append(y, 0.0), warmup=FIRST)
 
 

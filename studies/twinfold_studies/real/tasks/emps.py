@@ -93,6 +93,16 @@ def twin(records: Records, design: Design, seed: int, quick: bool) -> Outcome:
     return found | {"law": np.asarray(law(fit.twin)).tolist(), "band": band.tolist(), "parameters": values}
 
 
+def diagnosis(records: Records, design: Design, seed: int, quick: bool) -> Outcome:
+    """The twin, and viscous friction estimated once more from the test record itself: by how much it has changed."""
+    fit = fit_rows(records, design, slice(None), seed, quick=quick)
+    record = thinned(records["test"], EVERY)
+    found = tw.identify.reestimate(fit.twin, dataset(record), ["viscous"])
+    residual = found.residual[0, FIRST // EVERY :, 0]
+    change = float(found.values[0, 0]) - float(fit.twin.parameters()["viscous"])
+    return {"metrics": {"rmse": 1000 * float(np.sqrt(np.nanmean(residual**2))), "change": change}}
+
+
 def law(twin: tw.Twin) -> Float[Array, " K"]:
     """F(q, v) [N] in the middle of the stroke, at all `SPEEDS`."""
     field, p = twin.field, twin.parameters()
@@ -180,6 +190,7 @@ TASK = Task(
     {
         "rmse": Metric("free run over the test record", "RMSE", "mm", 2.64, DYNONET),
         "train": Metric("free run over the training record", "RMSE", "mm"),
+        "change": Metric("viscous friction of the test record", "more than in the training record", "%"),
         "memory": Metric(
             "start shifted by 20 mm, training record", "share of the shift at the end; 1 for a drive", "1"
         ),
@@ -191,6 +202,12 @@ TASK = Task(
             designs(),
             validate,
             note="Coulomb and asymmetric viscous friction, drifting offset, dissipative network",
+        ),
+        Model(
+            "twin, viscous friction of the test record",
+            diagnosis,
+            {"": Design(2, drift=True, asymmetric=True)},
+            note="a diagnosis, no prediction: one parameter is estimated from the test record",
         ),
         fixed(
             "twin without drift",

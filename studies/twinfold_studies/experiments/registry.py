@@ -11,6 +11,7 @@ from twinfold_studies.experiments.cs2 import CS2
 from twinfold_studies.experiments.first import FIRST_ATTEMPT
 from twinfold_studies.experiments.misspecification import MISSPECIFICATION
 from twinfold_studies.experiments.numerics import NUMERICS
+from twinfold_studies.experiments.real import REAL
 from twinfold_studies.experiments.sweep import CONJECTURE2, NOISE
 from twinfold_studies.experiments.theory import THEORY
 from twinfold_studies.experiments.trap import TRAP
@@ -31,6 +32,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         NUMERICS,
         CONSERVED,
         FIRST_ATTEMPT,
+        REAL,
     )
 }
 

@@ -1,5 +1,6 @@
 """Public measurements: the twin beside fitted physics, black boxes, linear and NARX models, and what is published."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -31,8 +32,9 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
     sentences: list[str] = []
     pictures: list[Picture] = []
     for task in TASKS.values():
-        with record_skips(store):
-            study = Study(task, store, options, log if task.name in (options.sets or TASKS) else None)
+        wanted = task.name in (options.sets or TASKS)
+        with record_skips(store) if wanted else contextlib.suppress(Skipped):
+            study = Study(task, store, options, log if wanted else None)
             rows += (found := study.rows())
             designs += study.designs
             seeds += study.seeds()
@@ -62,7 +64,8 @@ class Study:
         self.chosen: dict[str, str] = {}
         self.outcomes: dict[str, list[Outcome]] = {}
         for model in task.models:
-            with record_skips(store):  # the other models are compared without it
+            # The other models are compared without it. What a call does not ask for is not missing.
+            with contextlib.suppress(Skipped) if log is None else record_skips(store):
                 self._fit(model)
 
     def _fit(self, model: Model) -> None:
@@ -109,7 +112,7 @@ class Study:
         name = f"real-{self.task.name}"
         if self.log is None:
             if (found := stored(self.store, name, settings)) is None:
-                raise Skipped(f"{name}: {label}", f"not computed; `twinfold bench real {self.task.name}` does")
+                raise Skipped(f"{name}: {label}", "not computed")
             return found
         self.log(f"real: {self.task.name}, {label}")
         try:

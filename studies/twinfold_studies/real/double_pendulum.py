@@ -3,8 +3,9 @@
 With the angles th from the direction in which gravity pulls, and torques at the joints u = (u1, u2),
 
     A th1'' + C (cos(th1 - th2) th2'' + sin(th1 - th2) th2'^2) + D sin th1 = u1 - u2
-    B th2'' + C (cos(th1 - th2) th1'' - sin(th1 - th2) th1'^2) + E sin th2 = u2
+    B th2'' + C (cos(th1 - th2) th1'' - sin(th1 - th2) th1'^2) + C G sin th2 = u2
 
+A and B are moments of inertia, C and D mixed moments; G is gravity over the length of the first rod.
 The same in positions is a mechanism whose mass matrix is constant: kinetic energy is a quadratic form of the velocities
 of elbow and tip, since the velocity of every point of a rod is a mean of those of its ends.
 """
@@ -23,12 +24,13 @@ from twinfold.typing import Parameters, State
 def angular_accelerations(
     angles: Float[Array, " 2"], rates: Float[Array, " 2"], torques: Float[Array, " 2"], p: Parameters
 ) -> Float[Array, " 2"]:
-    """th'' of the equations above; p["A"], ..., p["E"]."""
-    c, s = p["C"] * jnp.cos(angles[0] - angles[1]), p["C"] * jnp.sin(angles[0] - angles[1])
-    first = torques[0] - torques[1] - s * rates[1] ** 2 - p["D"] * jnp.sin(angles[0])
-    second = torques[1] + s * rates[0] ** 2 - p["E"] * jnp.sin(angles[1])
-    determinant = p["A"] * p["B"] - c**2
-    return jnp.stack([p["B"] * first - c * second, p["A"] * second - c * first]) / determinant
+    """th'' of the equations above, with p["A"], ..., p["D"], p["G"]; p["rotor"], if any, is a motor's in the elbow."""
+    sine = p["C"] * jnp.sin(angles[0] - angles[1])
+    first = torques[0] - torques[1] - sine * rates[1] ** 2 - p["D"] * jnp.sin(angles[0])
+    second = torques[1] + sine * rates[0] ** 2 - p["C"] * p["G"] * jnp.sin(angles[1])
+    rotor = p.get("rotor", 0.0)  # it turns with the elbow, th2 - th1
+    a, b, c = p["A"] + rotor, p["B"] + rotor, p["C"] * jnp.cos(angles[0] - angles[1]) - rotor
+    return jnp.stack([b * first - c * second, a * second - c * first]) / (a * b - c**2)
 
 
 def joint_rates(rates: Float[Array, " 2"]) -> Float[Array, " 2"]:
@@ -67,7 +69,7 @@ class Angles(eqx.Module):
 
 
 class JointForces(eqx.Module):
-    """The resistance at the joints as forces on elbow and tip: F = -(ds/dv)' resistance(s), s the rates of the joints."""
+    """The resistance at the joints as forces on elbow and tip: F = -(ds/dv)' resistance(s), s the joint rates."""
 
     resistance: Callable
 
@@ -105,7 +107,7 @@ def mechanism(resistance: Callable) -> tw.Multibody:
     def potential(q: Float[Array, " 4"], p: Parameters) -> Float[Array, ""]:
         down = jnp.stack([jnp.cos(p["tilt"]), jnp.sin(p["tilt"])])
         first, second = _by_rod(q)
-        return -p["D"] * first @ down - p["E"] / p["ratio"] * second @ down
+        return -p["D"] * first @ down - p["C"] * p["G"] / p["ratio"] * second @ down
 
     return tw.Multibody(mass, rods, potential=potential, force=JointForces(resistance))
 

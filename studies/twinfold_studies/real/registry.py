@@ -1,6 +1,6 @@
 """All studies of public data sets by name."""
 
 from twinfold_studies.real.task import Task
-from twinfold_studies.real.tasks import alpha_pinene, draining_tank
+from twinfold_studies.real.tasks import alpha_pinene, draining_tank, ibm_double_pendulum
 
-TASKS: dict[str, Task] = {each.name: each for each in (alpha_pinene.TASK, draining_tank.TASK)}
+TASKS: dict[str, Task] = {each.name: each for each in (alpha_pinene.TASK, draining_tank.TASK, ibm_double_pendulum.TASK)}

@@ -7,11 +7,13 @@ import numpy as np
 
 from twinfold.plot import COLOURS, DASHES, INK, subplots
 from twinfold_studies.bench.experiment import Picture
+from twinfold_studies.real.figures.double_pendulum import friction
 from twinfold_studies.real.pendulum_video import free_runs, official, outputs
 from twinfold_studies.real.table import Records
 from twinfold_studies.real.task import Outcome
 
 FRAME = 2.5  # ms
+RATES = np.linspace(-25, 25, 51).tolist()  # rad/s
 SEEN = {"official": 4, "free": 40}
 TITLES = {"official": "4 frames in, 200 out", "free": "2 s free runs, 40 frames in"}
 TIP = ("twin", "twin, unprojected", "black box")
@@ -39,7 +41,7 @@ def draw(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> list[Pi
                 "Double pendulum: friction of the joints",
                 "Resisting torque while the other joint is at rest, over the inertia of the first rod: median of the "
                 "seeds, and two standard deviations of one of them; grey: the range over the seeds.",
-                lambda: friction(outcomes["twin"]),
+                lambda: friction(outcomes["twin"], RATES, "1/s^2"),
             )
         )
     return found
@@ -73,17 +75,4 @@ def tips(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
             axis.axvline(t[SEEN[task] - 1], color=INK, linewidth=0.5)
             axis.set(title=name, xlabel="time [s]", ylabel="tip, down [rods]", ylim=(-2, 2))
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    return figure
-
-
-def friction(found: Sequence[Outcome]) -> Any:
-    rates = np.linspace(-25, 25, 51)
-    laws = np.array([each["friction"] for each in found])
-    with subplots(1, 2, width=9, height=3) as (figure, axes):
-        for joint, axis in enumerate(axes):
-            middle, band = np.median(laws, 0)[:, joint], 2 * np.array(found[0]["band"])[:, joint]
-            axis.fill_between(rates, laws[..., joint].min(0), laws[..., joint].max(0), color=INK, alpha=0.2)
-            axis.fill_between(rates, middle - band, middle + band, color=COLOURS[0], alpha=0.3)
-            axis.plot(rates, middle, color=COLOURS[0])
-            axis.set(title=f"joint {joint + 1}", xlabel="rate [rad/s]", ylabel="torque / A [1/s^2]")
     return figure

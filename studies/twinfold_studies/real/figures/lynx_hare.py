@@ -28,6 +28,7 @@ def courses(record: Mapping[str, Any], outcomes: Mapping[str, Sequence[Outcome]]
                     style = {"color": COLOURS[number], "linestyle": DASHES[number], "alpha": 0.5 if seed else 1.0}
                     axis.plot(1900 + record["t"], course, label="" if seed else model, **style)
             axis.axvline(1913, color=INK, linewidth=0.5)
+            axis.set_xticks(range(1900, 1921, 5))
             axis.set(title=name, xlabel="year", ylabel="thousands of pelts", ylim=(0, 120))
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure

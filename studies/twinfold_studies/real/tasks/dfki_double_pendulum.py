@@ -239,8 +239,9 @@ TASK = Task(
             twin,
             {
                 "friction of both rates, 6 units": {"kind": "friction", "width": 6, "l2": 1e-6},
-                "torque, 6 units": {"kind": "torque", "width": 6, "l2": 1e-6},
-                "torque, 6 units, l2 1e-4": {"kind": "torque", "width": 6, "l2": 1e-4},
+                **{
+                    f"torque, 6 units, l2 {l2:g}": {"kind": "torque", "width": 6, "l2": l2} for l2 in (1e-5, 1e-4, 1e-3)
+                },
             },
             validate_twin,
             note="friction or all torques learned",

@@ -158,7 +158,7 @@ TASK = Task(
     [
         Model("twin", GREY[0], designs((4,), (1e-2, 1e-3, 1e-4)), GREY[1], note="growth rates corrected"),
         Model("fitted physics", PHYSICS[0], {"": {"width": 0, "l2": 0.0}}, seeded=False, note="Lotka-Volterra"),
-        Model("physics", physics, seeded=False, note="rates of Carpenter's case study, rounded"),
+        Model("physics", physics, seeded=False, note="rates of Carpenter's case study, which saw all 21 years"),
         Model("black box", BLACK[0], designs((4,), (1e-2, 1e-3, 1e-4)), BLACK[1], note="NODE, 22 weights"),
         Model("linear state space", state_space, seeded=False, note="N4SID, order 2"),
         Model("NARX", narx, seeded=False, note="FROLS, degree 2, 1 lag, 3 terms an output"),

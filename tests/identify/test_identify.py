@@ -121,3 +121,22 @@ def test_nothing_believed_of_the_residual_is_refused():
     data = relaxation([1.0])
     with pytest.raises(ValueError, match="l2"):
         guarded_fit(model(), data, data, loss=tw.Loss())
+
+
+def test_the_spread_of_a_quantity_follows_from_that_of_what_it_is_made_of():
+    ts = np.linspace(0, 2, 41)
+    noise = np.random.default_rng(3).normal(scale=0.01, size=(1, 41, 1))
+    data = tw.Dataset.from_arrays(ts, np.exp(-0.7 * ts)[None, :, None] + noise, x0=np.ones((1, 1)))
+    twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0, positive=True)})
+    loss = tw.Loss()
+    fit = tw.fit(twin, data, method=tw.LevenbergMarquardt(20), loss=loss, progress=False)
+    found = posterior(fit, data, loss=loss)
+    k = float(fit.twin.parameters()["k"])
+    rate = found.spread_of(lambda twin: twin.parameters()["k"])
+    # y = exp(-k t): by hand, the variance of k is s^2 tau / sum (dy/dk)^2.
+    scale = float(np.std(data.runs[0].y))
+    by_hand = found.error * scale * np.sqrt(41 / found.samples / np.sum((ts * np.exp(-k * ts)) ** 2))
+    np.testing.assert_allclose(rate, by_hand, rtol=1e-5)
+    np.testing.assert_allclose(found.spread_of(lambda twin: 1 / twin.parameters()["k"]), rate / k**2, rtol=1e-9)
+    at = found.spread_of(lambda twin: jnp.exp(-twin.parameters()["k"] * ts[1:]))
+    np.testing.assert_allclose(at, found.spread(data)[0, 1:, 0] * scale, rtol=1e-4)

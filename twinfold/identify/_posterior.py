@@ -8,13 +8,15 @@ prior uncertainty. Model errors are correlated in time: N samples count as N / t
 """
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jax.flatten_util import ravel_pytree
+from jaxtyping import ArrayLike, PyTree
 
 from twinfold._core import tree_take
 from twinfold.data import Dataset
@@ -68,6 +70,33 @@ class Posterior:
         variance = np.sum((jacobian @ self.covariance) * jacobian, axis=1) * int(real.sum())
         spread = np.sqrt(np.maximum(variance, 0.0)).reshape(batch.y.shape)
         return np.where(np.asarray(real), spread, 0)
+
+    def spread_of(self, function: Callable[[Twin], ArrayLike]) -> np.ndarray:
+        """Return the standard deviation of anything that follows from the twin: a learned law at some speeds, say.
+
+        **Arguments:** `function` of the twin; it returns an array.
+
+        **Returns:** an array of the same shape.
+
+        **Example:**
+
+        ```python
+        ts = np.linspace(0, 2, 21)
+        data = tw.Dataset.from_arrays(ts, np.exp(-0.7 * ts)[None, :, None])
+        twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0, positive=True)})
+        fit = tw.fit(twin, data, method=tw.LevenbergMarquardt(5), progress=False)
+        posterior = tw.identify.posterior(fit, data, loss=tw.Loss())
+        posterior.spread_of(lambda twin: 1 / twin.parameters()["k"])  # that of the time constant
+        ```
+        """
+        v, unravel = ravel_pytree(self._params)
+
+        def value(v: jax.Array) -> jax.Array:
+            return jnp.asarray(function(eqx.combine(unravel(v), self._problem.frozen).twin))
+
+        jacobian = np.asarray(jax.jacfwd(value)(v))
+        variance = np.sum((jacobian @ self.covariance) * jacobian, axis=-1)
+        return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 
 
 def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterior:

@@ -68,7 +68,9 @@ def prepare(
         check_batch(twin, held.batch, valid, "valid", drawn=False)
     measured = twin.observe is None and twin.trajectory is None and bool(np.all(batch.mask))
     if methods is None:
-        methods = default_methods(batch.ts.shape[1] if measured and window is None else None, windows=window is not None)
+        methods = default_methods(
+            batch.ts.shape[1] if measured and window is None else None, windows=window is not None
+        )
         if not learned_parts(twin):
             # A few parameters have a first guess: nothing random for Adam to begin with, and one program less.
             methods = tuple(method for method in methods if not isinstance(method, Gradient))

@@ -20,6 +20,7 @@ class Options:
     protocols: tuple[str, ...] = ()
     quick: bool = False
     data: str = ""  # folder of measurements, for experiments that use them
+    sets: tuple[str, ...] = ()  # of measurements, to which this call is limited; see `Experiment.sets`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Table:
     rows: Sequence[dict[str, Any]]
     columns: tuple[str, ...] = ()
     caption: str = ""
+    digits: int = 2  # of a number on the page; the CSV file has all of them
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +61,9 @@ class Experiment:
 
     **Arguments:** `name`, `title` and `about`, a sentence for the list of experiments; `full` and `quick`, the default
     options; `requests(options)`, the jobs it needs; `analyse(store, options, log)`, its findings, for which it may
-    compute and store further results (see `cached`); `models` and `protocols` that it accepts.
+    compute and store further results (see `cached`); `models` and `protocols` that it accepts; `sets`, the names that
+    may follow its own on the command line: a call that names some of them computes these, and its report has the others
+    as far as they are stored.
     """
 
     name: str
@@ -71,6 +75,7 @@ class Experiment:
     analyse: Callable[[Store, Options, Callable[[str], None]], Findings]
     models: tuple[str, ...] = tuple(CONTENDERS)
     protocols: tuple[str, ...] = tuple(PROTOCOLS)
+    sets: tuple[str, ...] = ()
 
     def with_defaults(self, options: Options) -> Options:
         """The options of a call, with the defaults of the experiment for those that are empty."""

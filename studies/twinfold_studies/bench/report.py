@@ -43,12 +43,12 @@ def write_report(experiment: Experiment, findings: Findings, folder: Path, failu
 
 def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
     columns = list(table.columns or (table.rows[0] if table.rows else ()))
-    return columns, [[_formatted(row.get(column)) for column in columns] for row in table.rows]
+    return columns, [[_formatted(row.get(column), table.digits) for column in columns] for row in table.rows]
 
 
-def _formatted(value: Any) -> str:
+def _formatted(value: Any, digits: int) -> str:
     if isinstance(value, float):
-        return format_number(value)
+        return format_number(value, digits)
     return "" if value is None else str(value)
 
 

@@ -21,8 +21,8 @@ def run_settings(options: Options) -> dict[str, Any]:
     """Everything that determines the numbers of a run, as stored in `config.json`."""
     chosen = QUICK if options.quick else PROTOCOLS
     stages = {name: describe_stages(each) for name, each in chosen.items() if name in (options.protocols or chosen)}
-    # The place of the measurements does not matter.
-    settings = {name: value for name, value in dataclasses.asdict(options).items() if name != "data"}
+    # The place of the measurements does not matter, and calls that name different sets share a folder.
+    settings = {name: value for name, value in dataclasses.asdict(options).items() if name not in ("data", "sets")}
     return settings | {"parameters": PARAMETERS, "stages": stages, "code": code_fingerprint()}
 
 
@@ -42,7 +42,7 @@ def run_experiment(
     options = experiment.with_defaults(options)
     folder = out / experiment.name
     run = RunFolder(folder, packages=("twinfold",))
-    with run.claim(run_settings(options), command=command, force=None, resume=resume):
+    with run.claim(run_settings(options), command=command, force=None, resume=resume or bool(options.sets)):
         requests = experiment.requests(options)
         deadline = None if seconds is None else time.monotonic() + seconds
         report = run_queue(requests, out, workers=workers, seconds=seconds, log=log, show=show)

@@ -115,6 +115,13 @@ def _one_of(known: list[str], kind: str) -> Callable[[str], None]:
     return check
 
 
+def _sets(given: list[str], known: list[str]) -> tuple[str, ...]:
+    """The sets of measurements that are named after an experiment."""
+    if given and not known:
+        raise typer.BadParameter(f"unexpected: {' '.join(given)}; several experiments are separated by commas")
+    return _names(",".join(given), _one_of(known, "set"))
+
+
 def _pack(requests: list[list["Request"]], folder: Path, file: Path) -> None:
     """Write the finished cells of several experiments to one file."""
     from twinfold_studies.bench.travel import pack
@@ -151,7 +158,8 @@ def bench(
         ),
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="pack: FILE [EXPERIMENT ...]; unpack: FILE ...", show_default=False)
+        list[str] | None,
+        typer.Argument(help="real: [SET ...]; pack: FILE [EXPERIMENT ...]; unpack: FILE ...", show_default=False),
     ] = None,
     systems: Annotated[str, typer.Option(help="Systems, separated by commas; default: all.")] = "",
     models: Annotated[str, typer.Option(help="Models, separated by commas; default: all.")] = "",
@@ -167,7 +175,7 @@ def bench(
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     minutes: Annotated[float | None, typer.Option(help="Start no further job after this many minutes.")] = None,
     measured: Annotated[
-        str, typer.Option("--data", help="Folder of measurements (battery); default: TWINFOLD_DATA.")
+        str, typer.Option("--data", help="Folder of measurements (battery, first, real); default: TWINFOLD_DATA.")
     ] = "",
 ) -> None:
     """Run an experiment of the paper, or one that it proposes, and write its tables, figures and report.
@@ -189,8 +197,6 @@ def bench(
     given = arguments or []
     if name in ("pack", "unpack") and not given:
         raise typer.BadParameter(f"{name} needs a file")
-    if name not in ("pack", "unpack") and given:
-        raise typer.BadParameter(f"unexpected: {' '.join(given)}; several experiments are separated by commas")
     if name == "list":
         for each in EXPERIMENTS.values():
             console.print(f"[bold]{each.name}[/]  {each.about}", soft_wrap=True)
@@ -202,6 +208,7 @@ def bench(
     wanted = ",".join(given[1:]) if name == "pack" else name
     chosen = list(EXPERIMENTS) if wanted in ("", "all") else list(_names(wanted, experiment))
     known = [experiment(each) for each in chosen]
+    sets = _sets(given, [each for one in known for each in one.sets]) if name != "pack" else ()
     options = Options(
         systems=_names(systems, problem),
         models=_names(models, _one_of([model for each in known for model in each.models], "model")),
@@ -209,6 +216,7 @@ def bench(
         protocols=_names(protocol, _one_of([each for one in known for each in one.protocols], "protocol")),
         quick=quick,
         data=measured,
+        sets=sets,
     )
     if name == "pack":
         _pack([each.requests(each.with_defaults(options)) for each in known], folder, Path(given[0]))

@@ -11,6 +11,7 @@ from twinfold_studies.experiments.cs2 import CS2
 from twinfold_studies.experiments.first import FIRST_ATTEMPT
 from twinfold_studies.experiments.misspecification import MISSPECIFICATION
 from twinfold_studies.experiments.numerics import NUMERICS
+from twinfold_studies.experiments.real import REAL
 from twinfold_studies.experiments.refit import REFIT
 from twinfold_studies.experiments.sweep import CONJECTURE2, NOISE
 from twinfold_studies.experiments.theory import THEORY
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         CONSERVED,
         FIRST_ATTEMPT,
         REFIT,
+        REAL,
     )
 }
 

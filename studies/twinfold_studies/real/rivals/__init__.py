@@ -1,0 +1,1 @@
+"""Models that several studies compare the twin with."""

@@ -1,0 +1,1 @@
+"""The studies of public data sets, one file each: a `Task` in `TASK`."""

@@ -6,20 +6,24 @@ from twinfold_studies.real.tasks import (
     building_thermal,
     dfki_double_pendulum,
     draining_tank,
+    emps,
     ibm_double_pendulum,
     lynx_hare,
     schmidt_double_pendulum,
+    schmidt_lipson_pendulum,
 )
 
 TASKS: dict[str, Task] = {
-    each.name: each
+    each.TASK.name: each.TASK
     for each in (
-        alpha_pinene.TASK,
-        draining_tank.TASK,
-        ibm_double_pendulum.TASK,
-        schmidt_double_pendulum.TASK,
-        dfki_double_pendulum.TASK,
-        building_thermal.TASK,
-        lynx_hare.TASK,
+        emps,
+        schmidt_lipson_pendulum,
+        ibm_double_pendulum,
+        schmidt_double_pendulum,
+        dfki_double_pendulum,
+        draining_tank,
+        alpha_pinene,
+        building_thermal,
+        lynx_hare,
     )
 }

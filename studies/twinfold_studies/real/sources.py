@@ -18,8 +18,13 @@ def function_fingerprint(function: Callable[..., Any]) -> str:
     """A fingerprint of the module that defines a function and of all modules of the study that it imports."""
     while isinstance(function, functools.partial):
         function = function.func
+    return _module_fingerprint(function.__module__)
+
+
+@functools.cache
+def _module_fingerprint(module: str) -> str:
     digest = hashlib.sha256()
-    for name in sorted(_imported(function.__module__, set())):
+    for name in sorted(_imported(module, set())):
         digest.update(name.encode())
         digest.update(normalised(_source(name)).encode())
     return digest.hexdigest()[:16]

@@ -54,7 +54,11 @@ def bottle(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
 
 def levels(outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
     """Predictions on the left, their errors on the right."""
-    shown = {name: found[0]["replicate"] for name, found in outcomes.items() if name != "persistence"}
+    shown = {
+        name: found[0]["replicate"]
+        for name, found in outcomes.items()
+        if name != "persistence" and "replicate" in found[0]
+    }
     with subplots(1, 2, width=11, height=3.6) as (figure, (left, right)):
         first = next(iter(shown.values()))
         left.plot(first["t"], first["level"], color=INK, linewidth=2.2, label="measured")

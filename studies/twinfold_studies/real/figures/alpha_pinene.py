@@ -21,7 +21,7 @@ def draw(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> list[Pi
 
 def courses(record: Mapping[str, Any], shown: Mapping[str, Outcome]) -> Any:
     """One panel for each species."""
-    with subplots(2, 3, width=11, height=2.5) as (figure, axes):
+    with subplots(2, 3, width=11.0, height=2.5) as (figure, axes):
         for index, (axis, name) in enumerate(zip(axes, SPECIES, strict=False)):
             axis.plot(record["t"] / 1000, record[name], "o", color=INK, markersize=4)
             for number, (label, found) in enumerate(shown.items()):

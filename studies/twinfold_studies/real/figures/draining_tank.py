@@ -30,7 +30,7 @@ def draw(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> list[Pi
 def bottle(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
     """Area over height on the left, the run with the bottle on the right."""
     found, truth = outcomes["twin"], records["bottle"]
-    with subplots(1, 2, width=11, height=3.6) as (figure, (left, right)):
+    with subplots(1, 2, width=11.0, height=3.6) as (figure, (left, right)):
         area, band = (np.median([each[name] for each in found], axis=0) for name in ("area", "band"))
         left.fill_between(GRID, area - 2 * band, area + 2 * band, color=COLOURS[0], alpha=0.2, linewidth=0)
         left.plot(GRID, area, color=COLOURS[0], label="twin")
@@ -59,7 +59,7 @@ def levels(outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
         for name, found in outcomes.items()
         if name != "persistence" and "replicate" in found[0]
     }
-    with subplots(1, 2, width=11, height=3.6) as (figure, (left, right)):
+    with subplots(1, 2, width=11.0, height=3.6) as (figure, (left, right)):
         first = next(iter(shown.values()))
         left.plot(first["t"], first["level"], color=INK, linewidth=2.2, label="measured")
         for index, (name, run) in enumerate(shown.items()):

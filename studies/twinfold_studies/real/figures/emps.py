@@ -30,7 +30,7 @@ def draw(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> list[Pi
 def free_run(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
     """Position on the left, error on the right."""
     record = records["test"]
-    with subplots(1, 2, width=12, height=3.6) as (figure, (left, right)):
+    with subplots(1, 2, width=12.0, height=3.6) as (figure, (left, right)):
         left.plot(record["t"], 1000 * record["position"], color=INK, linewidth=2.2, label="measured")
         for index, name in enumerate(name for name in SHOWN if name in outcomes):
             found = outcomes[name][0]
@@ -52,7 +52,7 @@ def friction(outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
     found = outcomes["twin"]
     law, band = (np.median([each[name] for each in found], axis=0) for name in ("law", "band"))
     others = {name: np.array(outcomes[name][0]["law"]) for name in ("fitted physics", "physics") if name in outcomes}
-    with subplots(1, 2, width=11, height=3.6) as (figure, (left, right)):
+    with subplots(1, 2, width=11.0, height=3.6) as (figure, (left, right)):
         reference = next(iter(others.values()), np.zeros_like(law))
         for axis, base in ((left, np.zeros_like(law)), (right, reference)):
             axis.fill_between(SPEEDS, law - 2 * band - base, law + 2 * band - base, color=COLOURS[0], alpha=0.25, lw=0)

@@ -25,7 +25,7 @@ def draw(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> list[Pi
 def free_run(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
     """Angle, energy, friction."""
     record = records["swing"]
-    with subplots(1, 3, width=14, height=3.4) as (figure, (left, middle, right)):
+    with subplots(1, 3, width=14.0, height=3.4) as (figure, (left, middle, right)):
         shown = {name: outcomes[name][0] for name in SHOWN if name in outcomes}
         start = next(iter(outcomes.values()))[0]["t"][0]
         seen = record["t"] >= start

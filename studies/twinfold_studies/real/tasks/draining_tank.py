@@ -162,7 +162,7 @@ def fitted_physics(records: Records, design: None, seed: int, quick: bool) -> Ou
     known = fit_empty(records, EMPTY, quick=quick)
     values = {name: float(value) for name, value in known.parameters().items()}
     cylinder = tw.Twin(
-        lambda x, p: known.field(x, p) * (tank := known.field.tank(x[0])) / (tank - p["area"]),
+        lambda x, p: known.field(x, p) * (tank := known.field.tank(x[0])) / (tank - p["area"]),  # pyright: ignore
         params=values | {"area": tw.Unknown(30.0, bounds=(0.0, 90.0))},
         integrator=tw.RK4(substeps=2),
         warmup=WARMUP,

@@ -6,7 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from twinfold_studies.real.double_pendulum import Angles, Resistance, mechanism, positions, rod_rates, state
+from twinfold_studies.real.double_pendulum import (
+    Angles,
+    Resistance,
+    angular_accelerations,
+    mechanism,
+    positions,
+    rod_rates,
+    state,
+)
 from twinfold_studies.real.free_runs import SEEN, STEP, by_steps, constant_velocity, cut, on_grid, persistence, score
 from twinfold_studies.real.loaders import dfki_double_pendulum, ibm_double_pendulum, lynx_hare, schmidt_lipson
 from twinfold_studies.real.location import find_real
@@ -50,8 +58,6 @@ def test_a_motor_in_the_elbow_turns_with_it():
     """Its kinetic energy is rotor (th2' - th1')^2 / 2; power in equals the change of energy."""
     p = P | {"viscous": jnp.zeros(2), "rotor": 0.05, "tilt": 0.0}
     angles, rates, torques = jnp.array([0.7, -1.9]), jnp.array([3.0, -5.0]), jnp.array([0.4, -0.3])
-    from twinfold_studies.real.double_pendulum import angular_accelerations
-
     acceleration = angular_accelerations(angles, rates, torques, p)
 
     def total(angles, rates):
@@ -119,6 +125,7 @@ def test_angles_outputs_and_first_guesses_of_frames():
     expected = 600 / NOMINAL * np.asarray(positions(jnp.asarray(angle), RATIO))
     np.testing.assert_allclose(outputs(frames, 4), expected, atol=1e-12)
     (run,) = sequences({"a": frames}, 4).runs
+    assert run.x0 is not None
     np.testing.assert_allclose(run.x0, [0.3, -0.5, 8.0, 20.0], atol=1e-9)
 
 

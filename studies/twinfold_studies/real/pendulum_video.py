@@ -64,7 +64,7 @@ def training(records: Records, runs: tuple[str, ...], count: int, length: int) -
     for run in runs:
         angles = rod_angles(markers(records[run]))
         rates = savgol_filter(angles, SMOOTHED, ORDER, deriv=1, delta=1 / FRAMES_PER_SECOND, axis=0)
-        smooth[run] = np.hstack([savgol_filter(angles, SMOOTHED, ORDER, axis=0), rates])
+        smooth[run] = np.hstack([savgol_filter(angles, SMOOTHED, ORDER, axis=0), rates])  # pyright: ignore[reportCallIssue, reportArgumentType]
     found = []
     for run, first in pieces(records, runs, count, length):
         y = outputs(markers(records[run])[first : first + length], length)
@@ -85,7 +85,11 @@ def in_positions(data: tw.Dataset) -> tw.Dataset:
     """The same runs, their states as positions and velocities of elbow and tip."""
     runs = tuple(
         tw.Run(
-            run.name, run.ts, run.y, x0=np.asarray(state(*jnp.split(jnp.asarray(run.x0), 2), RATIO)), group=run.group
+            run.name,
+            run.ts,
+            run.y,
+            x0=np.asarray(state(*jnp.split(jnp.asarray(run.x0), 2), RATIO)),  # pyright: ignore[reportCallIssue]
+            group=run.group,
         )
         for run in data.runs
     )

@@ -17,7 +17,7 @@ def draw(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> list[Pi
 
 
 def courses(record: Mapping[str, Any], outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
-    with subplots(1, 1, width=8, height=3.4) as (figure, axes):
+    with subplots(1, 1, width=8.0, height=3.4) as (figure, axes):
         axis = axes[0]
         axis.plot(record["t"], record["T_in"], ".", color=INK, markersize=4)
         for number, model in enumerate(model for model in SHOWN if model in outcomes):

@@ -40,7 +40,7 @@ def draw_runs(
 
 
 def courses(runs: Sequence[tw.Run], outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
-    with subplots(2, 2, width=11, height=2.6) as (figure, axes):
+    with subplots(2, 2, width=11.0, height=2.6) as (figure, axes):
         for axis, index in zip(axes, np.linspace(0, len(runs) - 1, 4).astype(int), strict=True):
             run = runs[index]
             axis.plot(run.ts, run.y[:, 1], ".", color=INK, markersize=3, label="measured")
@@ -58,7 +58,7 @@ def courses(runs: Sequence[tw.Run], outcomes: Mapping[str, Sequence[Outcome]]) -
 def friction(found: Sequence[Outcome], rates: Sequence[float], unit: str) -> Any:
     """The law of each joint over seeds, with the band of the first one."""
     laws = np.array([each["friction"] for each in found])
-    with subplots(1, 2, width=9, height=3) as (figure, axes):
+    with subplots(1, 2, width=9.0, height=3.0) as (figure, axes):
         for joint, axis in enumerate(axes):
             middle, band = np.median(laws, 0)[:, joint], 2 * np.array(found[0]["band"])[:, joint]
             axis.fill_between(rates, laws[..., joint].min(0), laws[..., joint].max(0), color=INK, alpha=0.2)

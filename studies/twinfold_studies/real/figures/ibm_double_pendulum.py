@@ -13,6 +13,7 @@ from twinfold_studies.real.table import Records
 from twinfold_studies.real.task import Outcome
 
 FRAME = 2.5  # ms
+FROM = 7  # index of the horizon of 20 ms
 RATES = np.linspace(-25, 25, 51).tolist()  # rad/s
 SEEN = {"official": 4, "free": 40}
 TITLES = {"official": "4 frames in, 200 out", "free": "2 s free runs, 40 frames in"}
@@ -24,7 +25,8 @@ def draw(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> list[Pi
         Picture(
             "ibm_double_pendulum_error",
             "Double pendulum: error by horizon",
-            "RMSE of elbow and tip over all sequences, median over seeds. The pendulum is 208 px long.",
+            "RMSE of elbow and tip over all sequences, median over seeds. The pendulum is 208 px long."
+            + compared(outcomes),
             lambda: errors(outcomes),
         ),
         Picture(
@@ -47,13 +49,31 @@ def draw(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> list[Pi
     return found
 
 
+def compared(outcomes: Mapping[str, Sequence[Outcome]]) -> str:
+    """The least ratio of each error to that of the twin over all horizons from 20 ms on, as sentences."""
+    if "twin" not in outcomes:
+        return ""
+    sentences = []
+    for task, title in TITLES.items():
+        names, twin = [name for name in outcomes if name != "twin"], curve(outcomes["twin"], task)
+        ratios = [float(np.min((curve(outcomes[name], task) / twin)[FROM:])) for name in names]
+        listed = ", ".join(f"{name} {ratio:.3f}" for name, ratio in zip(names, ratios, strict=True))
+        sentences.append(f" {title}: least error from 20 ms on, over that of the twin: {listed}.")
+    return "".join(sentences)
+
+
+def curve(found: Sequence[Outcome], task: str) -> np.ndarray:
+    """The error at each frame, median over seeds."""
+    return np.median([each["curves"][task] for each in found], axis=0)
+
+
 def errors(outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
-    with subplots(1, 2, width=11, height=3.6) as (figure, axes):
+    with subplots(1, 2, width=11.0, height=3.6) as (figure, axes):
         for axis, task in zip(axes, TITLES, strict=True):
             for number, (name, found) in enumerate(outcomes.items()):
-                curve = np.median([each["curves"][task] for each in found], axis=0)
+                error = curve(found, task)
                 style = {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number // 2 % len(DASHES)]}
-                axis.plot(FRAME * np.arange(1, len(curve) + 1), curve, label=name, **style)
+                axis.plot(FRAME * np.arange(1, len(error) + 1), error, label=name, **style)
             axis.set(title=TITLES[task], xlabel="horizon [ms]", ylabel="RMSE [px]", xscale="log", yscale="log")
             axis.set_ylim(0.2, 400)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
@@ -62,7 +82,7 @@ def errors(outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
 
 def tips(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
     frames = {"official": official(records, "test"), "free": free_runs(records, ("run-5",), 840)}
-    with subplots(2, 2, width=11, height=2.6) as (figure, axes):
+    with subplots(2, 2, width=11.0, height=2.6) as (figure, axes):
         for index, axis in enumerate(axes):
             task, which = ("official", "free")[index // 2], (0, 3)[index % 2]
             name, each = list(frames[task].items())[which]

@@ -19,7 +19,7 @@ def draw(records: Records, outcomes: Mapping[str, Sequence[Outcome]]) -> list[Pi
 
 
 def courses(record: Mapping[str, Any], outcomes: Mapping[str, Sequence[Outcome]]) -> Any:
-    with subplots(1, 2, width=10, height=3.2) as (figure, axes):
+    with subplots(1, 2, width=10.0, height=3.2) as (figure, axes):
         for index, (axis, name) in enumerate(zip(axes, ("hare", "lynx"), strict=True)):
             axis.plot(1900 + record["t"], record[name], "o", color=INK, markersize=4)
             for number, model in enumerate(model for model in SHOWN if model in outcomes):

@@ -146,12 +146,12 @@ def learned(found: tw.Fit, runs: Sequence[tw.Run], l2: float, seed: int) -> Outc
         p, arm = twin.parameters(), twin.field
 
         def at(rate: Array) -> Array:
-            laws = arm.resistance(jnp.stack([rate, rate]), p)
-            if arm.torque is None:
+            laws = arm.resistance(jnp.stack([rate, rate]), p)  # pyright: ignore[reportFunctionMemberAccess]
+            if arm.torque is None:  # pyright: ignore[reportFunctionMemberAccess]
                 return laws
             still = jnp.array([0.0, 0.0, 1.0, 1.0])
             each = [
-                arm.torque(jnp.concatenate([still, jnp.tanh(jnp.zeros(2).at[i].set(rate) / 5), jnp.zeros(2)]))[i]
+                arm.torque(jnp.concatenate([still, jnp.tanh(jnp.zeros(2).at[i].set(rate) / 5), jnp.zeros(2)]))[i]  # pyright: ignore[reportFunctionMemberAccess]
                 for i in (0, 1)
             ]
             return laws - 0.1 * jnp.stack(each)

@@ -96,7 +96,11 @@ def build(width: int, *, projected: bool = True) -> tw.Twin:
     pendulum = mechanism(Resistance(law(width), rate=20.0))
     held = {"projection": tw.Newton()} if projected else {}
     return tw.Twin(
-        pendulum, params=parameters(), observe=image_of_positions, constraint=tw.constraint_of(pendulum), **held
+        pendulum,
+        params=parameters(),
+        observe=image_of_positions,
+        constraint=tw.constraint_of(pendulum),
+        **held,  # pyright: ignore[reportArgumentType]
     )
 
 
@@ -196,7 +200,7 @@ def friction(found: tw.Fit, data: tw.Dataset, *, banded: bool) -> Outcome:
     """The friction of each joint while the other one is at rest, and for one seed its standard deviation."""
 
     def torques(twin: tw.Twin) -> Float[Array, "R 2"]:
-        p, resistance = twin.parameters(0), twin.field.force.resistance
+        p, resistance = twin.parameters(0), twin.field.force.resistance  # pyright: ignore[reportFunctionMemberAccess]
         rates = jnp.asarray(RATES)
         laws = [[resistance(jnp.zeros(2).at[joint].set(rate), p)[joint] for rate in rates] for joint in (0, 1)]
         return jnp.array(laws).T

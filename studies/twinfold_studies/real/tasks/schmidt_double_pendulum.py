@@ -114,7 +114,7 @@ def friction(found: tw.Fit, data: tw.Dataset, loss: tw.Loss, *, banded: bool) ->
     """The friction of each joint while the other one is at rest, and for one seed its standard deviation."""
 
     def torques(twin: tw.Twin) -> Any:
-        p, resistance = twin.parameters(), twin.field.resistance
+        p, resistance = twin.parameters(), twin.field.resistance  # pyright: ignore[reportFunctionMemberAccess]
         laws = [[resistance(jnp.zeros(2).at[joint].set(rate), p)[joint] for rate in RATES] for joint in (0, 1)]
         return jnp.array(laws).T
 

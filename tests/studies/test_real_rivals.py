@@ -23,7 +23,6 @@ def excitation(count, seed):
 
 
 def test_the_state_space_model_recovers_a_linear_system():
-    pytest.importorskip("nfoursid")
     u = excitation(400, 0)
     # The means of a finite record are not an equilibrium: one more state, which is constant, holds the difference.
     found = StateSpace.identify([(u, linear(u))], order=3, block_rows=5)
@@ -35,7 +34,6 @@ def test_the_state_space_model_recovers_a_linear_system():
 
 
 def test_the_state_space_model_needs_no_input():
-    pytest.importorskip("nfoursid")
     none = np.zeros((60, 0))
     free = np.array([C @ np.linalg.matrix_power(A, k) @ [1.0, 0.5] for k in range(60)])
     found = StateSpace.identify([(none, free - free.mean())], order=3, block_rows=5)
@@ -56,7 +54,6 @@ def bilinear(u):
 
 
 def test_narx_recovers_a_bilinear_system():
-    pytest.importorskip("sysidentpy")
     u = excitation(300, 2)
     found = Narx.identify([(u, bilinear(u))], lags=2, degree=2, terms=8)
     new = excitation(100, 3)
@@ -67,7 +64,6 @@ def test_narx_recovers_a_bilinear_system():
 
 
 def test_narx_runs_two_coupled_outputs_without_input():
-    pytest.importorskip("sysidentpy")
     y = np.empty((300, 2))
     y[0] = 0.3, 0.1
     for k in range(1, 300):  # a Henon map: neither output can be predicted without the other
@@ -78,7 +74,6 @@ def test_narx_runs_two_coupled_outputs_without_input():
 
 
 def test_a_narx_model_that_diverges_is_infinite():
-    pytest.importorskip("sysidentpy")
     y = 1.5 ** np.arange(20.0)[:, None]
     found = Narx.identify([(np.zeros((20, 0)), y)], lags=1, degree=1, terms=2)
     free = found.simulate(np.zeros((100, 0)), y[:1])

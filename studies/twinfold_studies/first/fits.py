@@ -18,8 +18,9 @@ def fit_design(project: Project, folder: Path, design: str, system: Any, *, quic
     **Arguments:** `project`, written to `folder`; `design`; `system` of the project as its workspace loads it, which
     all designs share, so that what is compiled is reused; `quick`: one seed and few steps.
 
-    **Returns:** errors `valid` and `test_before` of the fit to the training runs, and `test` of the refit: root mean squares over the samples after the warm-up, each output divided by its standard
-    deviation in the training record; `seconds` on this machine; the number of `weights`.
+    **Returns:** errors `valid` and `test_before` of the fit to the training runs, and `test` of the refit: root mean
+    squares over the samples after the warm-up, each output divided by its standard deviation in the training record;
+    `seconds` on this machine; the number of `weights`.
     """
     quickly = ["fit.seeds=1", "fit.lm_steps=15", "fit.folds=2"] if quick else []
     changes = ["fit.refit=true", "run.folder=" + json.dumps(f"runs/{design}"), *quickly]

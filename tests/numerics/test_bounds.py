@@ -78,14 +78,14 @@ def test_concentrations_that_are_not_negative_and_add_up(name, dtype):
     active = (exact == 0).sum(axis=1)
     assert set(active) == {0, 1, 2}
     assert (np.asarray(out.result == RESULTS.successful)).all()
-    np.testing.assert_allclose(out.x, exact, rtol=0, atol=rounding * 5)
+    np.testing.assert_allclose(out.x, exact, rtol=0, atol=float(rounding) * 5)
     assert out.violation.max() <= rounding * 5
     np.testing.assert_array_equal(out.redundant, 0)
     # On the active set: the tangent projector of the free ones, which keep their sum.
     free = (exact > 0).astype(float)
     expected = np.stack([np.diag(one) - np.outer(one, one) / one.sum() for one in free])
     for jacobian in (forward, reverse):
-        np.testing.assert_allclose(jacobian, expected, rtol=0, atol=rounding)
+        np.testing.assert_allclose(jacobian, expected, rtol=0, atol=float(rounding))
     # Multipliers push inwards: lower bounds have negative ones, and those that are not active none.
     assert (out.multiplier[:, 1:] <= rounding).all()
     np.testing.assert_array_equal(out.multiplier[:, 1:] != 0, exact == 0)

@@ -106,7 +106,7 @@ def _measure(subject: Subject, row: int, states: list[int]) -> list[MeasuredCons
         use = mask[run].all(axis=-1) & np.isfinite(values[run])
         if use.sum() >= 3:
             ts = np.asarray(batch.ts)[run, use]
-            scale = max(float(scales[run]), np.finfo(np.float64).tiny)
+            scale = max(float(scales[run]), float(np.finfo(np.float64).tiny))
             # A bound is zero inside: its noise shows in the distance from it.
             noise = estimate_noise(ts, distances[run, use])
             series.append(MeasuredConstraint(name, ts, values[run, use], scale, noise))

@@ -64,7 +64,7 @@ def _smallest_outlier(ts: np.ndarray, y: np.ndarray, w: np.ndarray | None) -> fl
     quantum = np.median(steps[steps > 0]) if sticky and steps.any() else quantum_of(values)
     rounding = max(1e-9 * np.abs(values).max(), MIN_QUANTA * quantum)
     usual = np.quantile(steps, USUAL_STEPS)
-    return max(MIN_OUTLIER * estimate_noise(ts, y, w), MIN_OUTLIER_RANGE * spread, rounding, usual)
+    return float(max(MIN_OUTLIER * estimate_noise(ts, y, w), MIN_OUTLIER_RANGE * spread, rounding, usual))
 
 
 def _flickers(values: np.ndarray) -> np.ndarray:

@@ -30,6 +30,14 @@ class Trained:
 
     `judged`: the fit to the training runs alone, which was judged on the validation runs. It is the same as `fit`
     without a refit; after one, `note` says so, and the validation runs are training runs in `split`.
+
+    **Example:** see `train_workspace`, which returns it.
+
+    ```python
+    from dataclasses import fields
+
+    [field.name for field in fields(tw.workspace.Trained)]  # ["fit", "split", "judged", "note"]
+    ```
     """
 
     fit: Fit

@@ -67,8 +67,8 @@ class Posterior:
         jacobian = np.asarray(_linearise(dataclasses.replace(self._problem, batch=batch), self._params)[1])[
             : batch.y.size
         ]
-        variance = np.sum((jacobian @ self.covariance) * jacobian, axis=1) * int(real.sum())
-        spread = np.sqrt(np.maximum(variance, 0.0)).reshape(batch.y.shape)
+        # A residual of the loss is divided by the root of their number.
+        spread = (self._deviation(jacobian) * np.sqrt(int(real.sum()))).reshape(batch.y.shape)
         return np.where(np.asarray(real), spread, 0)
 
     def spread_of(self, function: Callable[[Twin], ArrayLike]) -> np.ndarray:
@@ -94,7 +94,10 @@ class Posterior:
         def value(v: jax.Array) -> jax.Array:
             return jnp.asarray(function(eqx.combine(unravel(v), self._problem.frozen).twin))
 
-        jacobian = np.asarray(jax.jacfwd(value)(v))
+        return self._deviation(np.asarray(jax.jacfwd(value)(v)))
+
+    def _deviation(self, jacobian: np.ndarray) -> np.ndarray:
+        """The standard deviation of values with this Jacobian [..., P] in the trained ones."""
         variance = np.sum((jacobian @ self.covariance) * jacobian, axis=-1)
         return np.asarray(np.sqrt(np.maximum(variance, 0.0)))
 

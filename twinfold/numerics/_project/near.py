@@ -3,7 +3,8 @@
 A step with unit Hessian from the predictor, then Newton steps on the KKT system, as long as each brings it much closer.
 For small problems with independent constraints whose curvature is definite; whatever else comes up is left to
 `search.py`. Its carry is short, and its equations are those of the tangent space alone, of dimension n - m: a step
-takes half the time.
+takes half the time. A step that is expected to reach rounding error is the last, and not evaluated here: the caller
+evaluates the KKT system where it ends in any case.
 """
 
 import equinox as eqx
@@ -36,10 +37,10 @@ class Near(eqx.Module):
 
     x: State
     error: Float[Array, ""]
-    acceptable: Flag  # a solution, as accurate as rounding permits
+    arrived: Flag  # x is a solution, as accurate as rounding permits, or expected to be one
     trial: State
     going: Flag
-    evaluations: Count
+    steps: Count
 
 
 def may_be_near(problem: ProjectionProblem) -> bool:
@@ -55,14 +56,20 @@ def approach(problem: ProjectionProblem, start: Point, tolerance: float, max_ste
         there = point(problem, at.trial, tolerance)
         direction, definite = _newton_direction(problem, at.trial, there)
         # The first step is taken unless it leads away; at the end rounding can raise the error.
-        part = jnp.where(at.evaluations == 0, CLOSER, MUCH_CLOSER)
+        part = jnp.where(at.steps == 0, CLOSER, MUCH_CLOSER)
         closer = there.converged | (there.error < part * at.error)
         sound = definite & ~there.space.singular
-        x, error, acceptable = tree_where(
-            closer, (at.trial, there.error, there.acceptable & sound), (at.x, at.error, at.acceptable)
+        # Newton's error falls quadratically: from one step to the next by the square of the last factor.
+        factor = there.error / jnp.where(at.error > 0, at.error, 1)
+        left = jnp.maximum(there.violation_ratio, there.drift_ratio) * factor**2
+        last = closer & sound & ~there.converged & (left <= 1)
+        x = jnp.where(last, at.trial + direction, at.trial)
+        x, error, arrived = tree_where(
+            closer, (x, there.error, sound & (there.acceptable | last)), (at.x, at.error, at.arrived)
         )
-        going = closer & sound & ~there.converged & (at.evaluations + 1 < max_steps)
-        return Near(x, error, acceptable, at.trial + direction, going, at.evaluations + 1)
+        steps = at.steps + 1 + last
+        going = closer & sound & ~there.converged & ~last & (steps < max_steps)
+        return Near(x, error, arrived, at.trial + direction, going, steps)
 
     x = problem.target
     trial, none = x + sqp_direction(problem, x, start), jnp.array(0)

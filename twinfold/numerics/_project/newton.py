@@ -1,6 +1,7 @@
 """The robust projection: the nearest point of the manifold, to the limit of the dtype.
 
-The iteration is `search.py`; here are the projection, its exact derivative, and what is reported.
+The iteration is in `near.py` and, for what that leaves, in `search.py`; here are the projection, its exact derivative,
+and what is reported.
 """
 
 from typing import ClassVar
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 
 from twinfold._core import RESULTS, finite_jvp, tree_where
 from twinfold.numerics._implicit_derivative import implicit_solve
-from twinfold.numerics._iterate import iterate_exactly
+from twinfold.numerics._iterate import iterate_exactly, run_if
 from twinfold.numerics._linalg.dense import SMALL, apply
 from twinfold.numerics._project.base import (
     AbstractProjection,
@@ -28,8 +29,9 @@ from twinfold.numerics._project.base import (
 from twinfold.numerics._project.bounds import Bounded, has_bounds
 from twinfold.numerics._project.kkt import Point, point, reduced_hessian
 from twinfold.numerics._project.line_search import differentiable_step
+from twinfold.numerics._project.near import approach, may_be_near
 from twinfold.numerics._project.redundant import is_regular, may_be_redundant
-from twinfold.numerics._project.search import search
+from twinfold.numerics._project.search import is_local, reach_of, search
 from twinfold.typing import Count, Flag, State
 
 
@@ -71,6 +73,26 @@ class Newton(AbstractProjection):
 
     def solve(self, problem: ProjectionProblem) -> ProjectionResult:
         """The projection without derivatives."""
+        if not may_be_near(problem):
+            return self._searched(problem)
+        tolerance = tolerance_of(self, problem.target)
+        start = point(problem, problem.target, tolerance)
+        near = approach(problem, start, tolerance, self.max_steps)
+        # What is reported is evaluated where the derivative will be.
+        end = point(problem, near.x, tolerance)
+        local = is_local(problem, near.x, reach_of(problem, start))
+        solved = near.arrived & local & end.acceptable & ~end.space.singular
+        found = _result(problem, end, near.x, near.steps, solved, RESULTS.not_converged)
+
+        def searched(carry: tuple[State, ProjectionResult]) -> tuple[State, ProjectionResult]:
+            target, before = carry
+            found = self._searched(eqx.tree_at(lambda problem: problem.target, problem, target))
+            return target, eqx.tree_at(lambda found: found.steps, found, before.steps + found.steps)
+
+        return run_if(~solved, searched, (problem.target, found))[1]
+
+    def _searched(self, problem: ProjectionProblem) -> ProjectionResult:
+        """The projection by `search` alone."""
         tolerance = tolerance_of(self, problem.target)
         start = point(problem, problem.target, tolerance)
         found = search(problem, start, tolerance, self.max_steps)
@@ -78,7 +100,6 @@ class Newton(AbstractProjection):
         regular = (rank >= found.ranks.rank) & ~found.taken.vanishing & (may_be_redundant(problem) | (rank == rows))
         solved = found.solved & regular
         singular = jnp.where(found.taken.acceptable, ~regular, rank < rows)
-        # What is reported is evaluated where the derivative will be.
         x = jnp.where(solved, found.taken.x, problem.target)
         end = point(problem, x, tolerance)
         reason = _reason(problem, start, found.taken.acceptable & ~found.taken.definite, singular)

@@ -1,7 +1,7 @@
 """The search for the nearest point of the manifold: one loop, with one evaluation in each iteration.
 
     near      a step with unit Hessian from the predictor, then Newton steps on the KKT system, as long as each brings
-              it much closer; most small problems never come here, `near.py` has solved them with the same steps
+              it much closer; few small problems come here: `near.py` solves the others with the same steps
     beside    where G is rank-deficient at the solution, one evaluation tells whether it is so all around
     guarded   steps that cannot go astray, for the rest: along the manifold from the last state on it (the anchor),
               inside the domain of g and always nearer to the predictor; or, where no such state is known, Newton steps
@@ -30,8 +30,6 @@ from twinfold.numerics._project.near import (
     CLOSER,
     MUCH_CLOSER,
     USUAL_EVALUATIONS,
-    Near,
-    approach,
     may_be_near,
 )
 from twinfold.numerics._project.redundant import RankHistory, beside, may_be_redundant
@@ -89,7 +87,7 @@ class Search(eqx.Module):
 
 def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps: int) -> Search:
     """The state nearest to the target of a problem; `start` is what is known of the target."""
-    look, reach = may_be_redundant(problem), _reach(problem, start)
+    look, reach = may_be_redundant(problem), reach_of(problem, start)
 
     def step(at: Search) -> Search:
         there = point(problem, at.trial, tolerance)
@@ -112,7 +110,7 @@ def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps
         # A phase ends at a solution, where no step helps (as at a saddle), or after too many evaluations.
         ends = (moved & there.converged) | (near & ~closer) | (length <= SHORTEST_STEP) | (at.left == 1)
         ends = ends | (enter & ~there.sound)
-        solved = taken.acceptable & taken.definite & (~near | _is_local(problem, taken.x, reach))
+        solved = taken.acceptable & taken.definite & (~near | is_local(problem, taken.x, reach))
         ended = jnp.where(solved, SOLVED, LOST)
         after = Search(
             phase=jnp.where(ends, ended, jnp.where(enter, GUARDED, at.phase)),
@@ -127,20 +125,15 @@ def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps
         after = _go_guarded(problem, after, near & (after.phase == LOST), max_steps)
         return _look_beside(at, after, there) if look else after
 
-    taken, phase, evaluations = _at_target(problem, start), jnp.array(NEAR), jnp.array(0)
-    if may_be_near(problem):
-        near = approach(problem, start, tolerance, max_steps)
-        solved = near.acceptable & _is_local(problem, near.x, reach)
-        phase, evaluations = jnp.where(solved, SOLVED, NEAR), near.evaluations
-        taken = tree_where(solved, _at_solution(problem, near, taken), taken)
+    taken = _at_target(problem, start)
     first = Search(
-        phase=phase,
+        phase=jnp.array(NEAR),
         taken=taken,
         trial=taken.x + taken.direction,
         length=jnp.ones((), problem.target.dtype),
         back=jnp.array(MAX_RETRACTIONS),
         left=jnp.array(max_steps),
-        evaluations=evaluations,
+        evaluations=jnp.array(0),
         ranks=RankHistory(start.space.rank, jnp.zeros_like(problem.level)),
     )
     return iterate(first, step, lambda at: at.phase < LOST, usual=0 if may_be_near(problem) else USUAL_EVALUATIONS)
@@ -150,12 +143,6 @@ def _at_target(problem: ProjectionProblem, start: Point) -> Taken:
     """The target, with a step of unit Hessian from it: there are no multipliers yet."""
     direction = sqp_direction(problem, problem.target, start)
     return _from(problem, problem.target, start, direction, jnp.array(True), jnp.array(False))
-
-
-def _at_solution(problem: ProjectionProblem, near: Near, taken: Taken) -> Taken:
-    """What the first steps have found, with independent constraints; no step follows."""
-    yes, rank = jnp.array(True), jnp.array(problem.level.shape[0])
-    return Taken(near.x, near.error, yes, yes, rank, ~yes, taken.direction, taken.guard)
 
 
 def _taken(problem: ProjectionProblem, x: State, here: Point, curvature: ReducedHessian, ranks: RankHistory) -> Taken:
@@ -210,7 +197,7 @@ def _look_beside(before: Search, after: Search, there: Point) -> Search:
     return tree_where(asked, answered, eqx.tree_at(lambda at: (at.phase, at.trial), after, asking))
 
 
-def _reach(problem: ProjectionProblem, start: Point) -> Float[Array, ""]:
+def reach_of(problem: ProjectionProblem, start: Point) -> Float[Array, ""]:
     """No nearest point is farther: the way to the anchor and, where the manifold has moved on, from there to it."""
     if problem.anchor is None:
         return jnp.array(jnp.inf, problem.target.dtype)
@@ -218,7 +205,7 @@ def _reach(problem: ProjectionProblem, start: Point) -> Float[Array, ""]:
     return jnp.linalg.norm(problem.anchor - problem.target) + jnp.linalg.norm(moved)
 
 
-def _is_local(problem: ProjectionProblem, x: State, reach: Float[Array, ""]) -> Flag:
+def is_local(problem: ProjectionProblem, x: State, reach: Float[Array, ""]) -> Flag:
     """Whether a correction is short, or at least within reach: it stays on the same branch."""
     move = jnp.linalg.norm(x - problem.target)
     return (move <= 0.05 * jnp.linalg.norm(x)) | (move <= (1 + 1e-6) * reach)

@@ -29,7 +29,7 @@ from twinfold.numerics._project.base import (
 from twinfold.numerics._project.bounds import Bounded, has_bounds
 from twinfold.numerics._project.kkt import Point, point, reduced_hessian
 from twinfold.numerics._project.line_search import differentiable_step
-from twinfold.numerics._project.near import approach, may_be_near
+from twinfold.numerics._project.near import approach, may_be_near, newton_step
 from twinfold.numerics._project.redundant import is_regular, may_be_redundant
 from twinfold.numerics._project.search import is_local, reach_of, search
 from twinfold.typing import Count, Flag, State
@@ -77,19 +77,27 @@ class Newton(AbstractProjection):
             return self._searched(problem)
         tolerance = tolerance_of(self, problem.target)
         start = point(problem, problem.target, tolerance)
-        near = approach(problem, start, tolerance, self.max_steps)
-        # What is reported is evaluated where the derivative will be.
-        end = point(problem, near.x, tolerance)
-        local = is_local(problem, near.x, reach_of(problem, start))
-        solved = near.arrived & local & end.acceptable & ~end.space.singular
-        found = _result(problem, end, near.x, near.steps, solved, RESULTS.not_converged)
+        near, reach = approach(problem, start, tolerance, self.max_steps), reach_of(problem, start)
 
-        def searched(carry: tuple[State, ProjectionResult]) -> tuple[State, ProjectionResult]:
-            target, before = carry
-            found = self._searched(eqx.tree_at(lambda problem: problem.target, problem, target))
-            return target, eqx.tree_at(lambda found: found.steps, found, before.steps + found.steps)
+        def judge(x: State, target: State, steps: Count) -> _Judged:
+            # What is reported is evaluated where the derivative will be.
+            end = point(problem, x, tolerance)
+            solved = near.arrived & is_local(problem, x, reach) & end.acceptable & ~end.space.singular
+            return _Judged(solved, target, _result(problem, end, x, steps, solved, RESULTS.not_converged))
 
-        return run_if(~solved, searched, (problem.target, found))[1]
+        def again(before: _Judged) -> _Judged:
+            # Where constraints are nearly parallel, rounding can leave more than is tolerated.
+            x = newton_step(problem, before.result.x, tolerance)
+            after = judge(x, before.target, before.result.steps + 1)
+            return run_if(~after.solved, searched, after)
+
+        def searched(before: _Judged) -> _Judged:
+            found = self._searched(eqx.tree_at(lambda problem: problem.target, problem, before.target))
+            found = eqx.tree_at(lambda found: found.steps, found, before.result.steps + found.steps)
+            return _Judged(jnp.array(True), before.target, found)
+
+        first = judge(near.x, problem.target, near.steps)
+        return run_if(~first.solved, again, first).result
 
     def _searched(self, problem: ProjectionProblem) -> ProjectionResult:
         """The projection by `search` alone."""
@@ -139,6 +147,14 @@ class Newton(AbstractProjection):
         dx = normal + curvature.solve(here.space, target - slope - apply(curvature.hessian, normal))
         dmultiplier = here.space.multipliers(target - slope - apply(curvature.hessian, dx))
         return result_tangent(solution, tangent, dx, dmultiplier)
+
+
+class _Judged(eqx.Module):
+    """Whether a state is the nearest point to the target, and what is reported of it."""
+
+    solved: Flag
+    target: State
+    result: ProjectionResult
 
 
 def _reason(problem: ProjectionProblem, start: Point, saddle: Flag, singular: Flag) -> RESULTS:

@@ -17,7 +17,6 @@ from twinfold.workspace._config import FitConfig
 from twinfold.workspace._fit import fit_workspace, load_fitted, seen_split
 from twinfold.workspace._monitor import _healthy_data
 from twinfold.workspace._refit import choose_steps
-from twinfold.workspace._warm_start import warm_start
 
 SYSTEM = """
 import jax.numpy as jnp
@@ -252,9 +251,7 @@ def test_a_warm_start_has_the_weights_and_parameters_of_the_fit_before():
     )
     first = tw.fit(twin, data(0.7), method=tw.LevenbergMarquardt(3), progress=False).twin
     more = data(0.7, 0.8)
-    _, (problem,), params = prepare(
-        warm_start(first, more, keep_weights=True), more, methods=(tw.LevenbergMarquardt(1),)
-    )
+    _, (problem,), params = prepare(first, more, methods=(tw.LevenbergMarquardt(1),), draw=False)
     start = problem.estimate(jax.tree.map(lambda leaf: leaf[0], params)).twin
     weights = [jax.tree.leaves(_network(each)) for each in (start, first)]
     for found, expected in zip(*weights, strict=True):
@@ -264,6 +261,8 @@ def test_a_warm_start_has_the_weights_and_parameters_of_the_fit_before():
     assert isinstance(start.initial, tw.Unknown)
     states = np.asarray(jax.vmap(start.initial.value)(np.arange(2)))[:, 0]
     np.testing.assert_allclose(states, 1.0, atol=0.02)
+    with pytest.raises(ValueError, match="no weights to start from"):
+        prepare(twin, more, draw=False)
 
 
 def test_a_refit_that_is_lost_continues_the_best_fold(tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ from twinfold.identify._uncertainty import correlation_time
 from twinfold.model import Twin
 from twinfold.model._unknown import is_unknown
 from twinfold.train import Fit, Loss, TrainingProblem
+from twinfold.train._evidence import coloured
 from twinfold.train._prepare import output_scale
 
 RIDGE = 1e-12  # of the mean curvature: keeps H invertible where there is neither data nor prior
@@ -119,13 +120,14 @@ def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterio
     tw.identify.posterior(fit, data, loss=tw.Loss()).inflation  # {".params['k']": 1.0}: there is no learned part
     ```
     """
-    params, twin = tree_take(fit.params, seed), fit.twin_of(seed)
+    params, twin, loss = tree_take(fit.params, seed), fit.twin_of(seed), fit.loss_of(seed, loss)
     batch = known_batch(twin, data)
     rate = jax.device_put(np.ones(1, batch.y.dtype))
     problem = TrainingProblem(loss, output_scale(batch, loss), rate, batch, None, fit.frozen)
     residual, jacobian = (np.asarray(part) for part in _linearise(problem, params))
     measured = int(np.asarray(batch.mask).sum())
     errors = residual[: batch.y.size].reshape(batch.y.shape) * np.sqrt(measured)
+    plain = np.asarray(coloured(jnp.asarray(errors), batch.mask, problem.weights.correlation))
     times = [correlation_time(each, mask) for each, mask in zip(errors, np.asarray(batch.mask), strict=True)]
     mean_square = float(np.sum(errors**2) / measured)
     samples = measured / float(np.mean(times))
@@ -133,11 +135,11 @@ def posterior(fit: Fit, data: Dataset, *, loss: Loss, seed: int = 0) -> Posterio
     h = h + RIDGE * np.trace(h) / len(h) * np.eye(len(h))
     inverse = np.linalg.inv(h)
     return Posterior(
-        error=float(np.sqrt(mean_square)),
+        error=float(np.sqrt(np.sum(plain**2) / measured)),
         samples=samples,
         covariance=mean_square / samples * inverse,
         inflation=_inflation(h, inverse, _unknown_names(twin, params)),
-        _problem=problem,
+        _problem=dataclasses.replace(problem, terms=loss.unweighted()),
         _params=params,
     )
 

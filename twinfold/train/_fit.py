@@ -22,6 +22,8 @@ from twinfold.train import _checkpoint as checkpoints
 from twinfold.train._ahead import Ahead
 from twinfold.train._display import progress_bar
 from twinfold.train._estimate import Estimate
+from twinfold.train._evidence import Weights
+from twinfold.train._levenberg import LevenbergMarquardt, estimated_weights
 from twinfold.train._loss import Loss
 from twinfold.train._method import AbstractMethod
 from twinfold.train._prepare import Project, Trainable, prepare
@@ -40,6 +42,7 @@ class Fit:
 
     `twin` is that of the best seed (by validation loss, or training loss where there was no validation set);
     `history` has an array [epoch, seed] for each of loss, score, rate and failed_runs, and the stage of each epoch.
+    `weights` of the loss that were "auto", as they were estimated last: `l2` and `correlation` by seed.
 
     **Example:**
 
@@ -62,6 +65,7 @@ class Fit:
     params: PyTree  # of all seeds, stacked along a leading axis
     frozen: Estimate  # all that is not trained
     regions: tuple[Region, ...] = ()  # of the learned parts that have one, stacked along a leading axis
+    weights: Weights | None = None  # of the loss, where they were estimated, stacked along a leading axis
 
     @property
     def best(self) -> int:
@@ -77,6 +81,11 @@ class Fit:
     def twin_of(self, index: int) -> Twin:
         """The fitted twin of the seed at `index`."""
         return self._twin(*tree_take((self.params, self.regions), index))
+
+    def loss_of(self, index: int, loss: Loss) -> Loss:
+        """`loss`, with which it was made, with the weights that were estimated for the seed at `index`."""
+        found = None if self.weights is None else tree_take(self.weights, index)
+        return replace(loss, **{name: getattr(found, name) for name in loss.estimated})
 
     def map(self, fn: Callable[[Twin], Any]) -> Any:
         """`fn` of each seed's twin, side by side; results have a leading axis of seeds."""
@@ -99,6 +108,7 @@ def fit(
     trainable: Trainable = "all",
     remat: bool = False,
     project: Project = "late",
+    draw: bool = True,
     checkpoint: str | Path | None = None,
     progress: bool | Callable[[float, str], None] = True,
     label: str = "",
@@ -120,6 +130,8 @@ def fit(
       grows as the square root of the run, for one more pass forward.
     - `project`: when the projection of the twin takes part: `"late"`, only in the last stage, which is faster and
       mostly more accurate (a stage that fails without it is repeated with it); or `"always"`.
+    - `draw`: False to begin with the weights and parameters of `twin`, which was fitted before, to these runs or to
+      others; every seed then starts from the same ones.
     - `checkpoint`: a file; a killed fit resumes from it when called again.
     - `progress`, `label`: the progress bar and its name; or a function of the fraction done and a line of text.
 
@@ -151,7 +163,13 @@ def fit(
         methods=methods,
         remat=remat,
         project=project,
+        draw=draw,
     )
+    if problems[0].estimated and not isinstance(methods[-1], LevenbergMarquardt):
+        raise ValueError(
+            f'loss: {problems[0].estimated[0]}="auto" is estimated by Levenberg-Marquardt, and the last stage is '
+            f"{methods[-1].name}. Add a stage of LevenbergMarquardt(...), or give a number."
+        )
     keys = jax.vmap(jax.random.key)(np.array(names))
     identity = {
         "twinfold": __version__,
@@ -184,6 +202,7 @@ def fit(
         params=best,
         frozen=problems[0].frozen,
         regions=regions,
+        weights=estimated_weights(run.progress.state.method) if problems[0].estimated else None,
     )
 
 
@@ -298,7 +317,7 @@ class _Run:
         changed = problem.projected and not self._problem(stage - 1).projected
         if changed:  # the scores are those of another model
             best_score = jnp.full_like(best_score, jnp.inf)
-        state = begin_stage(problem, method, seeds.best, best_score, seeds.failed)
+        state = begin_stage(problem, method, seeds.best, best_score, seeds.failed, seeds.drawn)
         if changed:
             state = score(problem, method, state, self.keys)
         self.progress = self.progress._replace(stage=stage, state=state)
@@ -318,7 +337,8 @@ class _Run:
         )
         problem, method = replace(self.problems[stage], projected=True), self.methods[stage]
         unscored, none_failed = jnp.full_like(seeds.best_score, jnp.inf), jnp.zeros_like(seeds.failed)
-        state = score(problem, method, begin_stage(problem, method, seeds.best, unscored, none_failed), self.keys)
+        state = begin_stage(problem, method, seeds.best, unscored, none_failed, seeds.drawn)
+        state = score(problem, method, state, self.keys)
         state = eqx.tree_at(lambda seeds: seeds.finished, state, jnp.asarray(~again))
         self.progress = self.progress._replace(state=state, projected=True)
         return True

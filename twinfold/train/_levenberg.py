@@ -19,7 +19,9 @@ import lineax as lx
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from twinfold._core import tree_where
 from twinfold.numerics._iterate import iterate
+from twinfold.train._evidence import EVERY, FIRST_STEP, Weights, estimate_weights
 from twinfold.train._method import AbstractMethod, EpochReport
 from twinfold.train._problem import TrainingProblem
 from twinfold.train._window import Vector
@@ -63,11 +65,33 @@ class LevenbergMarquardt(AbstractMethod):
 
     def init(self, problem: TrainingProblem, params: PyTree) -> Any:
         dtype = ravel_pytree(params)[0].dtype
-        return jnp.array(self.damping, dtype), jnp.array(2.0, dtype)
+        damping = jnp.array(self.damping, dtype), jnp.array(2.0, dtype)
+        return damping, ((problem.weights, jnp.array(0)) if problem.estimated else None)
 
     def epoch(
         self, problem: TrainingProblem, params: PyTree, state: Any, key: PRNGKeyArray
     ) -> tuple[PyTree, Any, EpochReport]:
+        if not problem.estimated:
+            params, damping, report, _ = self._step(problem, params, state[0])
+            return params, (damping, None), report
+        damping, (weights, step) = state
+        problem = problem.with_weights(weights)
+        moved, damping, report, system = self._step(problem, params, damping)
+        if not isinstance(system, _DenseSystem):
+            raise ValueError(
+                f'Loss({problem.estimated[0]}="auto"): it is estimated from a dense matrix, which this fit does not '
+                'build; give a number, or LevenbergMarquardt(solver="dense").'
+            )
+        first = min(FIRST_STEP, self.epochs // 2)
+        due = report.finished | ((step >= first) & ((step - first) % EVERY == 0))
+        new = tree_where(due, estimate_weights(problem, params, system.residuals, system.gramian), weights)
+        # Other weights are another loss: a method that has converged has to continue.
+        finished = report.finished & new.settled(weights)
+        report = eqx.tree_at(lambda report: report.finished, report, finished)
+        return moved, (damping, (new, step + 1)), report
+
+    def _step(self, problem: TrainingProblem, params: PyTree, state: tuple[Array, Array]) -> tuple:
+        """The parameters after one step, damping and its growth, a report, and the system that was solved."""
         v, unravel = ravel_pytree(params)
         damping, growth = state
         dense = self.solver == "dense" or (self.solver == "auto" and v.shape[0] < MAX_DENSE_PARAMETERS)
@@ -95,7 +119,12 @@ class LevenbergMarquardt(AbstractMethod):
         damping = jnp.clip(damping, MIN_DAMPING, MAX_DAMPING)
         finished = ~good | (loss - new <= self.tolerance * loss)
         report = EpochReport(loss, damping, system.failed, finished)
-        return unravel(moved), (damping, growth), report
+        return unravel(moved), (damping, growth), report, system
+
+
+def estimated_weights(state: Any) -> Weights:
+    """The weights of the loss in the method's state."""
+    return state[1][0]
 
 
 class _DenseSystem(eqx.Module):

@@ -13,6 +13,7 @@ from twinfold._core import tree_take
 from twinfold.data import Batch, Dataset
 from twinfold.data._batch import output_spread
 from twinfold.data._rows import check_batch, rows_of, with_own_values
+from twinfold.data._warmup import DEFAULT_WARMUP
 from twinfold.model import Twin, Unknown
 from twinfold.model._learned.base import learned_parts
 from twinfold.model._learned.base import trainable as trainable_leaves
@@ -24,6 +25,7 @@ from twinfold.train._levenberg import LevenbergMarquardt
 from twinfold.train._loss import Loss
 from twinfold.train._method import AbstractMethod
 from twinfold.train._problem import TrainingProblem
+from twinfold.train._region import without_regions
 from twinfold.train._units import statistics_for
 from twinfold.typing import State
 
@@ -45,6 +47,7 @@ def prepare(
     methods: tuple[AbstractMethod, ...] | None = None,
     remat: bool = False,
     project: Project = "late",
+    draw: bool = True,
 ) -> tuple[tuple[AbstractMethod, ...], tuple[TrainingProblem, ...], PyTree]:
     """The stages, the problem that each solves, and the first parameters of all seeds; arguments as for `fit`.
 
@@ -61,7 +64,9 @@ def prepare(
     """
     loss = Loss() if loss is None else loss
     batch = data.batch() if window is None else data.windows(window)
-    twin = _with_runs(twin, data, trainable)
+    if not draw and not _drawn(twin):
+        raise ValueError("draw=False: the learned parts of the twin have no weights to start from; fit it first.")
+    twin = _with_runs(twin, data, trainable) if draw else continued(twin, data)
     held = None if valid is None else rows_of(twin, valid)
     states = check_batch(twin, batch, data, drawn=False).shape[0]
     if held is not None and valid is not None and held.newcomers is None:
@@ -79,20 +84,20 @@ def prepare(
     if not estimated:
         _check_window_starts(twin, batch)
     _check_stages(methods, measured, estimated)
-    draws = trainable == "all" or not _drawn(twin)
-    statistics = statistics_for(twin, data, states) if draws else None
+    fresh = trainable == "all" or not _drawn(twin)
+    statistics = statistics_for(twin, data, states) if fresh else None
     inputs = 0 if batch.w is None else batch.w.shape[-1]
     if twin.warmup is not None and statistics is not None and statistics.x_std is not None:
         # Runs may start anywhere: initial states vary as much as states do.
         twin = twin.with_starts(_starts(twin, len(data)), statistics.x_std)
 
-    def draw(key: Array) -> Estimate:
+    def begin(key: Array) -> Estimate:
         drawn = twin
-        if draws:
+        if fresh and draw:
             drawn = twin.initialise(key, states=states, inputs=inputs, dtype=batch.y.dtype, statistics=statistics)
         return Estimate(drawn, shooting_states(drawn, batch) if estimated else None)
 
-    estimates = [draw(jax.random.key(seed)) for seed in seeds]
+    estimates = [begin(jax.random.key(seed)) for seed in seeds]
     _check_stability(estimates[0].twin, batch, check_batch(estimates[0].twin, batch, data))
     parts = [eqx.partition(estimate, estimate.trainable(trainable)) for estimate in estimates]
     if not jax.tree.leaves(parts[0][0]):
@@ -115,6 +120,7 @@ def prepare(
             remat,
             projected=stage >= first,
             newcomers=None if held is None else held.newcomers,
+            estimated=loss.estimated,
         )
         for stage, each in enumerate(batches)
     )
@@ -153,6 +159,27 @@ def _first_projected(twin: Twin, methods: tuple[AbstractMethod, ...], project: P
     if project not in ("late", "always"):
         raise ValueError(f'project={project!r}: give "late" or "always".')
     return 0 if project == "always" or isinstance(twin.projection, NoProjection) else len(methods) - 1
+
+
+def continued(fitted: Twin, data: Dataset) -> Twin:
+    """A fitted twin for a fit to other runs that begins where it ended.
+
+    The regions of its learned parts are found anew. What belongs to single runs, such as their initial states, is
+    estimated from their first samples.
+    """
+    if any(unknown.per_group for unknown in fitted.unknowns()):
+        raise ValueError(
+            "draw=False: a parameter of groups of runs (per_group=True) cannot be continued with other runs; leave "
+            "`draw` out."
+        )
+    origins = tuple(run.origin(fitted.warmup or DEFAULT_WARMUP) for run in data.runs)
+    twin = eqx.tree_at(
+        lambda twin: (twin.runs, twin.groups, twin.origins),
+        rows_of(fitted, data).adapt(fitted),
+        (data.names, data.groups, origins),
+        is_leaf=lambda node: node is None,
+    )
+    return without_regions(twin)
 
 
 def _starts(twin: Twin, runs: int) -> Float[Array, "R n"]:

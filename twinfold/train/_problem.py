@@ -1,5 +1,6 @@
 """The least-squares problem of a fit: residuals r with loss = r'r, and their Jacobian in all parameters."""
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -14,6 +15,7 @@ from twinfold.model import Twin
 from twinfold.model._learned.base import learned_parts, trainable
 from twinfold.numerics import NoProjection
 from twinfold.train._estimate import Estimate
+from twinfold.train._evidence import Weights, whitened
 from twinfold.train._loss import Loss
 from twinfold.train._window import WindowStart, predict_window
 from twinfold.typing import ConstraintVector, Parameters, Scalar, State
@@ -45,11 +47,33 @@ class TrainingProblem(eqx.Module):
     remat: bool = eqx.field(static=True, default=False)
     projected: bool = eqx.field(static=True, default=True)
     newcomers: Newcomers | None = None  # validation runs whose initial states are estimated
+    drawn: list[Array] | None = None  # the network weights that a seed began with, which l2 keeps them near
+    estimated: tuple[str, ...] = eqx.field(static=True, default=())  # weights of the loss, see `_evidence.py`
 
     @property
     def windows(self) -> Int[Array, " B"]:
         """The indices of all training windows."""
         return jnp.arange(self.batch.size)
+
+    @property
+    def weights(self) -> Weights:
+        """The weights of the loss that may be estimated, as they are at present."""
+        dtype, outputs = self.batch.y.dtype, self.batch.y.shape[-1]
+        correlation = jnp.broadcast_to(jnp.asarray(self.terms.correlation, dtype), (outputs,))
+        return Weights(jnp.asarray(self.terms.l2, dtype), correlation)
+
+    def with_weights(self, weights: Weights) -> "TrainingProblem":
+        """The problem with those of these weights that it estimates."""
+        terms = replace(self.terms, **{name: getattr(weights, name) for name in self.estimated})
+        return replace(self, terms=terms)
+
+    def changes(self, params: PyTree) -> list[Array]:
+        """By how much each weight of the networks has changed since it was drawn."""
+        return self._changes(self.estimate(params).twin)
+
+    def _changes(self, twin: Twin) -> list[Array]:
+        now = network_weights(twin)
+        return now if self.drawn is None else [a - b for a, b in zip(now, self.drawn, strict=True)]
 
     def estimate(self, params: PyTree) -> Estimate:
         """The estimate with these trained arrays."""
@@ -73,7 +97,8 @@ class TrainingProblem(eqx.Module):
             return self.training_loss(params)
         twin = self.estimate(params).twin
         whole_runs = Estimate(twin if self.newcomers is None else self.newcomers.adapt(twin), None)
-        return jnp.sum(self.residuals(whole_runs, self.valid, jnp.arange(self.valid.size))[0] ** 2)
+        judge = replace(self, terms=self.terms.unweighted())
+        return jnp.sum(judge.residuals(whole_runs, self.valid, jnp.arange(self.valid.size))[0] ** 2)
 
     def residuals(
         self, estimate: Estimate, batch: Batch, windows: Int[Array, " B"]
@@ -140,7 +165,10 @@ class TrainingProblem(eqx.Module):
         predicted, constraint, collocation = self._split(features, batch)
         measured = jnp.maximum(jnp.sum(batch.mask), 1).astype(batch.y.dtype)
         error = (predicted - batch.y) / self.sigma[None, None]
-        found = [jnp.where(batch.mask, self.terms.robust(error), 0) / jnp.sqrt(measured)]
+        error = jnp.where(batch.mask, self.terms.robust(error), 0)
+        if _is_on(self.terms.correlation):
+            error = whitened(error, batch.mask, self.weights.correlation)
+        found = [error / jnp.sqrt(measured)]
         found.extend(self._equations(constraint, collocation, batch))
         if estimate.shooting is not None:
             joined = batch.previous_window >= 0
@@ -148,7 +176,7 @@ class TrainingProblem(eqx.Module):
             weight = self.terms.continuity / jnp.maximum(jnp.sum(joined) * first.shape[-1], 1).astype(first.dtype)
             found.append(jnp.where(joined[:, None], jnp.sqrt(weight) * gap, 0))
         if _is_on(self.terms.l2):
-            found.extend(jnp.sqrt(self.terms.l2) * leaf for leaf in _network_weights(estimate.twin))
+            found.extend(jnp.sqrt(self.weights.l2) * change for change in self._changes(estimate.twin))
         if _is_on(self.terms.prior):
             weight = jnp.sqrt(self.terms.prior / jnp.sum(batch.is_run_start).astype(batch.y.dtype))
             for unknown in estimate.twin.unknowns():
@@ -177,7 +205,7 @@ class TrainingProblem(eqx.Module):
         ]
 
 
-def _is_on(weight: float | Array) -> bool:
+def _is_on(weight: float | str | Array) -> bool:
     """Whether a term takes part; see `Loss.traced`."""
     return not isinstance(weight, float | int) or weight > 0
 
@@ -187,5 +215,6 @@ def _keep_gradient(keep: Bool[Array, " B"], values: Float[Array, "B ..."]) -> Fl
     return jnp.where(keep, values, jax.lax.stop_gradient(values))
 
 
-def _network_weights(twin: Twin) -> list[Array]:
+def network_weights(twin: Twin) -> list[Array]:
+    """All weights of the learned parts."""
     return [leaf for part in learned_parts(twin) for leaf in jax.tree.leaves(eqx.filter(part, trainable(part)))]

@@ -36,6 +36,16 @@ def with_regions(tree: Tree, regions: Iterable[Region]) -> Tree:
     )
 
 
+def without_regions(tree: Tree) -> Tree:
+    """`tree` with learned parts that do not know yet what the data cover."""
+    known = [part for part in bounded_parts(tree) if part.region is not None]
+    if not known:
+        return tree
+    return eqx.tree_at(
+        lambda tree: [part.region for part in bounded_parts(tree) if part.region is not None], tree, [None] * len(known)
+    )
+
+
 def trained_regions(problem: TrainingProblem, params: PyTree, data: Dataset) -> tuple[Region, ...]:
     """The region of each of `bounded_parts`, with a leading axis of seeds.
 

@@ -3,6 +3,7 @@
 A seed that is finished, or that became non-finite, is frozen while the others continue.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 from twinfold._core import tree_where
 from twinfold.numerics._iterate import iterate
 from twinfold.train._method import AbstractMethod, EpochReport
-from twinfold.train._problem import TrainingProblem
+from twinfold.train._problem import TrainingProblem, network_weights
 
 CHUNK = 64  # epochs at most in one call of the compiled program; progress, checkpoints and Ctrl-C wait for its end
 
@@ -22,6 +23,7 @@ class Seed(eqx.Module):
     """Where one seed stands in a stage (stacked along a leading axis for all of them)."""
 
     params: PyTree
+    drawn: list[Array]
     method: Any
     best: PyTree
     best_score: Float[Array, "..."]
@@ -47,15 +49,17 @@ def begin_stage(
     params: PyTree,
     best_score: Float[Array, " S"],
     failed: Bool[Array, " S"],
+    drawn: list[Array] | None = None,
 ) -> Seed:
-    """All seeds at the start of a stage."""
+    """All seeds at the start of a stage; `drawn`, the network weights that the fit began with, if not these."""
 
-    def one(params: PyTree, best_score: Float[Array, ""], failed: Bool[Array, ""]) -> Seed:
+    def one(params: PyTree, best_score: Float[Array, ""], failed: Bool[Array, ""], drawn: list[Array] | None) -> Seed:
         zero, state = jnp.array(0), method.init(problem, params)
-        return Seed(params, state, params, best_score, zero, zero, jnp.array(False), failed)
+        first = network_weights(problem.estimate(params).twin) if drawn is None else drawn
+        return Seed(params, first, state, params, best_score, zero, zero, jnp.array(False), failed)
 
     # Without weak types, so that the first chunk compiles the program that all others run.
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed, drawn))
 
 
 @eqx.filter_jit
@@ -71,26 +75,31 @@ def run_epochs(
     """
 
     trains = epochs > 0
+    # With weights that are estimated, the loss is another one at every estimate: only what comes last is its minimum.
+    latest = problem.valid is None and bool(problem.estimated)
     one = jnp.where(trains, 1, 0)  # epoch more
 
-    @jax.jit
-    def train(params: PyTree, state: Any, order: PRNGKeyArray) -> tuple[PyTree, Any, EpochReport]:
-        return method.epoch(problem, params, state, order)
-
     def one_epoch(seed: Seed, key: PRNGKeyArray) -> tuple[Seed, Record]:
+        own = replace(problem, drawn=seed.drawn)
+
+        @jax.jit
+        def train(params: PyTree, state: Any, order: PRNGKeyArray) -> tuple[PyTree, Any, EpochReport]:
+            return method.epoch(own, params, state, order)
+
         now = (seed.params, seed.method, jax.random.fold_in(key, seed.epoch))
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(train, *now)[2])
         params, state, report = jax.lax.cond(trains, train, lambda params, state, _: (params, state, nothing), *now)
-        score = problem.score(params)
+        score = own.score(params)
         leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
         finite = jnp.all(jnp.stack(leaves)) & jnp.isfinite(report.loss)
-        better = finite & (score < seed.best_score)
+        better = finite if latest else finite & (score < seed.best_score)
         waited = jnp.where(better, 0, seed.waited + one)
         finished = report.finished
         if method.patience is not None:
             finished = finished | (waited >= method.patience)
         moved = Seed(
             params=params,
+            drawn=seed.drawn,
             method=state,
             best=tree_where(better, params, seed.best),
             best_score=jnp.where(better, score, seed.best_score),

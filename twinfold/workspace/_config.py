@@ -38,6 +38,7 @@ Steps = Annotated[int, Field(ge=0, le=10**7)]
 Positive = Annotated[float, Field(gt=0)]
 Delays = Annotated[tuple[Positive, ...], Strict(False)]
 Weight = Annotated[float, Field(ge=0)]
+Auto = Literal["auto"]
 
 
 def _check_argument(value: Any) -> Any:
@@ -161,7 +162,8 @@ class LossConfig(Settings):
 
     huber: Positive | None = None
     scale: Literal["std", "off"] = "std"
-    l2: Weight = 0.0
+    l2: Weight | Auto = 0.0
+    correlation: Annotated[float, Field(ge=0, lt=1)] | Auto = 0.0
     constraint_penalty: Weight = 0.0
     collocation: Weight = 0.0
     continuity: Weight = 30.0

@@ -19,7 +19,6 @@ from twinfold.workspace._data import DataSplit
 from twinfold.workspace._folds import Folds
 from twinfold.workspace._run_fit import run_fit, scaled_errors, shared_options
 from twinfold.workspace._system import System
-from twinfold.workspace._warm_start import can_continue, warm_start
 from twinfold.workspace._workspace import Workspace
 
 Progress = bool | Callable[[float, str], None]
@@ -98,7 +97,7 @@ def refit(
     own = [float(scaled_errors(each.twin_of(choice.seed), everything.train, everything.train)[0]) for each in fits]
     best = int(np.argmin(own))
     lost = scaled_errors(final, everything.train, everything.train)[choice.seed] > own[best]
-    if lost and can_continue(system.twin):
+    if lost and not any(unknown.per_group for unknown in system.twin.unknowns()):
         # A model that has not seen all of these runs predicts them better: the fit has ended in a worse minimum.
         choice = replace(choice, start=best)
         final = run_refit(workspace, system, folds, choice, fits[best], progress=progress)
@@ -127,9 +126,8 @@ def run_refit(
     if start is None:
         fold = (folds.given, *folds.others(choice.folds))[choice.start]
         start = run_fit(workspace, system.twin, fold, checkpoint=files.fold_checkpoint(choice.start))
-    keep_weights = workspace.config.fit.trainable == "all"
-    twin = warm_start(start.twin_of(choice.seed), split.train, keep_weights=keep_weights)
-    done = _finished(run_fit(workspace, twin, split, checkpoint=files.CONTINUED_CHECKPOINT, seeds=1, **options))
+    continues = {"checkpoint": files.CONTINUED_CHECKPOINT, "seeds": 1, "draw": False}
+    done = _finished(run_fit(workspace, start.twin_of(choice.seed), split, **continues, **options))
     return replace(done, seeds=(start.seeds[choice.seed],), scores=np.array([choice.scores[choice.seed]]))
 
 

@@ -22,6 +22,7 @@ def run_fit(
     checkpoint: str = files.CHECKPOINT,
     methods: Sequence[AbstractMethod] | None = None,
     seeds: int | None = None,
+    draw: bool = True,
     progress: bool | Callable[[float, str], None] = False,
     label: str = "",
 ) -> Fit:
@@ -34,6 +35,7 @@ def run_fit(
         method=settings.methods() if methods is None else methods,
         trainable=settings.trainable,
         remat=settings.remat,
+        draw=draw,
         checkpoint=workspace.run_folder / checkpoint,
         progress=progress,
         label=label,

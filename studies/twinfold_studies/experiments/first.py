@@ -18,12 +18,12 @@ from twinfold_studies.first.fits import fit_design
 from twinfold_studies.first.project import FIRST, PROJECTS, Project
 
 QUICK_DESIGNS = (FIRST, "width 6", "l2 1e-3")
-COLUMNS = ("record", "design", "chosen", "valid_error", "test_error", "test_rmse", "ratio", "refit_error", "seconds")
+COLUMNS = ("record", "design", "chosen", "valid_error", "test_error", "test_rmse", "ratio", "seconds")
 CAPTION = (
     "Errors: root mean square of measured minus predicted over the samples after the warm-up, each output divided by "
     "its standard deviation in the training record; test_rmse in the unit of the record, where it has one output. "
     "chosen: the design with the least validation error. ratio: test error over that of the best design on the test "
-    "record. refit_error: on the test record, after a refit (`fit.refit = true`). seconds: both fits, with compilation."
+    "record. seconds: the fit alone, with compilation."
 )
 
 
@@ -106,7 +106,6 @@ def design_rows(project: Project, found: dict[str, dict[str, Any]]) -> list[dict
             "test_rmse": each["test_before"] * each["scale"][0] if len(each["scale"]) == 1 else np.nan,
             "unit": project.unit,
             "ratio": each["test_before"] / best,
-            "refit_error": each["test"],
             "weights": each["weights"],
             "seconds": each["seconds"],
         }

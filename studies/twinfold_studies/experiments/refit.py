@@ -1,7 +1,7 @@
 """How long to train, and on what: held-out blocks and refits on synthetic records."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table
 from twinfold_studies.bench.store import Store
-from twinfold_studies.first import drive, synthetic
+from twinfold_studies.first.family import projects
 from twinfold_studies.first.fits import fit_design
 from twinfold_studies.first.project import FIRST, Project
 
@@ -30,25 +30,11 @@ CAPTION = (
 )
 
 
-def projects(draw: int) -> Iterator[Project]:
-    """A draw of each synthetic record, with a test record of its own."""
-    records: tuple[tuple[str, Callable[[int], Any], tuple[str, ...], tuple[str, ...], int, str], ...] = (
-        ("room", synthetic.room, ("T_in",), ("T_out", "heat", "sun"), 5, "test_cell"),
-        ("slide", synthetic.slide, ("position",), ("voltage",), 20, "slide"),
-        ("tanks", synthetic.tanks, ("level",), ("pump",), 20, "tanks"),
-        ("drive", drive.pair, ("speed",), ("torque",), 20, "drive"),
-    )
-    for name, load, outputs, inputs, warmup, physics in records:
-        made = partial(lambda load, folder: load(draw), load)
-        settings = ('data.test=["test"]',)
-        yield Project(f"{name} {draw}", "", made, outputs, inputs, settings, VARIANTS, warmup, physics=physics)
-
-
 def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
     """A row for each record, and the mean ratios."""
     rows = []
     for draw in DRAWS[:1] if options.quick else DRAWS:
-        for project in projects(draw):
+        for project in projects(draw, VARIANTS):
             rows.append(_row(project, store, options, log))
             jax.clear_caches()
     ratios = {name: np.array([row[name] / row[BEFORE] for row in rows]) for name in (ONE, EVERY)}
@@ -73,7 +59,7 @@ def _row(project: Project, store: Store, options: Options, log: Callable[[str], 
         for name in VARIANTS:
             log(f"refit: {project.name}, {name}")
             settings = [project.name, VARIANTS[name], options.quick]
-            fitted = partial(fit_design, project, folder, name, system, quick=options.quick)
+            fitted = partial(fit_design, project, folder, name, system, refit=True, quick=options.quick)
             found[name] = cached(store, "refit-records", settings, fitted)
     errors = (found[FIRST]["test_before"], found[ONE]["test"], found[FIRST]["test"])
     return {"record": project.name, **dict(zip(TITLES, errors, strict=True))}

@@ -12,18 +12,21 @@ from twinfold.workspace import Workspace
 from twinfold_studies.first.project import Project
 
 
-def fit_design(project: Project, folder: Path, design: str, system: Any, *, quick: bool = False) -> dict[str, Any]:
-    """Fit as `twinfold fit` does, without and with a refit, and predict what was held out.
+def fit_design(
+    project: Project, folder: Path, design: str, system: Any, *, refit: bool = False, quick: bool = False
+) -> dict[str, Any]:
+    """Fit as `twinfold fit` does, and predict what was held out.
 
     **Arguments:** `project`, written to `folder`; `design`; `system` of the project as its workspace loads it, which
-    all designs share, so that what is compiled is reused; `quick`: one seed and few steps.
+    all designs share, so that what is compiled is reused; `refit`: after the fit, see `fit.refit`; `quick`: one seed
+    and few steps.
 
-    **Returns:** errors `valid` and `test_before` of the fit to the training runs, and `test` of the refit: root mean
-    squares over the samples after the warm-up, each output divided by its standard deviation in the training record;
-    `seconds` on this machine; the number of `weights`.
+    **Returns:** errors `valid` and `test_before` of the fit to the training runs, and `test` of the refit, if there is
+    one: root mean squares over the samples after the warm-up, each output divided by its standard deviation in the
+    training record; `seconds` on this machine; the number of `weights`.
     """
-    quickly = ["fit.seeds=1", "fit.lm_steps=15", "fit.folds=2"] if quick else []
-    changes = ["fit.refit=true", "run.folder=" + json.dumps(f"runs/{design}"), *quickly]
+    quickly = ["fit.seeds=1", "fit.lm_steps=15", *(["fit.folds=2"] if refit else [])] if quick else []
+    changes = [f"fit.refit={json.dumps(refit)}", "run.folder=" + json.dumps(f"runs/{design}"), *quickly]
     workspace = project.open(folder, design, changes)
     config, folds = workspace.config, workspace.load_folds()
     split = folds.given

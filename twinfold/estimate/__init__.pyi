@@ -1,3 +1,5 @@
+from ._bands import simulate_with_band as simulate_with_band
+from ._bias import with_bias as with_bias
 from ._estimator import AbstractEstimator as AbstractEstimator
 from ._estimator import Belief as Belief
 from ._estimator import Innovation as Innovation

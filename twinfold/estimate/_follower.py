@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from twinfold._core import RESULTS, check_times, outcome_codes
+from twinfold.estimate._bands import forecast
 from twinfold.estimate._estimator import AbstractEstimator, Belief
-from twinfold.estimate._filtering import filtered
 from twinfold.estimate._follower_output import FollowerOutput, Forecast
 from twinfold.estimate._past_samples import (
     PastSample,
@@ -168,17 +168,8 @@ class Follower:
         inputs = None if wanted is None else np.asarray(w, self.dtype)
         if inputs is not None and (inputs.shape != wanted or not np.isfinite(inputs).all()):
             raise ValueError(f"w: give finite inputs for each of the {len(times)} times.")
-        nothing = jnp.full((len(times), self.estimator.noise.outputs), jnp.nan, self.dtype)
-        arrays = (jnp.asarray(times), nothing, None if inputs is None else jnp.asarray(inputs))
         alone = eqx.tree_at(lambda b: b.window, last, None, is_leaf=lambda node: node is None)
-        found = filtered(self.estimator.forecaster, jax.tree.map(jnp.asarray, alone), *arrays)
-        failed = np.asarray(outcome_codes(found.result)) != 0
-        estimate = jax.vmap(self.estimator.estimate)(found.corrected)
-        y, std, x, x_std = (
-            np.where(failed[:, None], np.nan, each)
-            for each in (found.innovation.y, found.innovation.std, estimate.x, estimate.x_std)
-        )
-        return Forecast(times, y, std, x, x_std)
+        return forecast(self.estimator, alone, times, inputs)
 
     def state(self) -> dict[str, Any]:
         """Everything as plain JSON; `restore` continues from it exactly."""

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from twinfold_studies.follow.consistency import bounds, exact_results
 from twinfold_studies.follow.plants import START, record
 from twinfold_studies.systems import system

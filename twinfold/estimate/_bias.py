@@ -63,7 +63,7 @@ def with_bias(twin: Twin, *, sensors: Sequence[int] = (), inputs: Sequence[int] 
     follower = tw.estimate.Follower(
         tw.estimate.ExtendedKalmanFilter(biased, noise), [0.0], [1.0], parameters={"sensor_bias": 0.5}
     )
-    for t in range(9):
+    for t in np.arange(9.0):
         output = follower.step(t, w=[1.0], y=[1.0, 1.3])
     output.parameters["sensor_bias"]  # about 0.3
     ```

@@ -168,7 +168,7 @@ class StateSpace(eqx.Module):
 
         return apply
 
-    def normals(self, s: Vector, t: Scalar, level: ConstraintVector) -> Float[Array, "m N"]:
+    def normals(self, s: Vector, t: Scalar, level: ConstraintVector) -> Float[Array, "c N"]:
         """Orthonormal rows that span the normal space of the manifold of s; zeros where there is no equation."""
         if not self.on_manifold or level.shape[0] == 0:
             return jnp.zeros((0, s.shape[0]), s.dtype)

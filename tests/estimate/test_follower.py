@@ -134,3 +134,32 @@ def test_float32_is_kept():
     output = one.step(TS[0], w=w[0], y=y[0])
     assert output.x.dtype == np.float32
     assert output.ok
+
+
+def test_late_samples_give_exactly_the_numbers_of_samples_in_order():
+    """Whatever the order within the lag, and whichever channel comes first."""
+    y, w = samples()
+    ordered, shuffled = follower(), Follower(ESTIMATOR, [1.2, 0.1], [0.3, 0.3], lag=6)
+    expected = [ordered.step(t, w=w[k], y=y[k]) for k, t in enumerate(TS[:20])]
+    order = [0, 1, 2, 5, 3, 4, 6, 9, 8, 7, 10, 11, 15, 12, 14, 13, 16, 17, 19, 18]
+    for k in order:
+        output = shuffled.step(TS[k], w=w[k], y=[y[k, 0], np.nan])
+        again = shuffled.step(TS[k], w=[np.nan], y=[np.nan, y[k, 1]])
+        assert ("later ones were filtered again" in output.message) == (k in (3, 4, 7, 8, 12, 13, 14, 18))
+        assert again.t == TS[k]
+    assert shuffled.state()["belief"] == ordered.state()["belief"]
+    for name in ("x", "x_std", "y", "residual", "nis"):
+        np.testing.assert_array_equal(getattr(shuffled.latest, name), getattr(expected[-1], name))
+    # One that is too old changes nothing; what is saved has the past too.
+    before = shuffled.state()
+    assert "too long ago" in shuffled.step(TS[5] + 1e-3, w=w[5], y=y[5]).message
+    assert shuffled.state() == before
+    other = Follower(ESTIMATOR, [1.2, 0.1], [0.3, 0.3], lag=6)
+    other.restore(json.loads(json.dumps(before)))
+    between = (TS[17] + TS[18]) / 2
+    a, b = (each.step(between, w=w[17], y=y[17]) for each in (shuffled, other))
+    assert a.message == "The sample came late: 2 later ones were filtered again."
+    np.testing.assert_array_equal(a.x, b.x)
+    assert shuffled.state() == other.state()
+    with pytest.raises(ValueError, match="lag=-1"):
+        Follower(ESTIMATOR, [1.2, 0.1], [0.3, 0.3], lag=-1)

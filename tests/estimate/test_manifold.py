@@ -195,3 +195,29 @@ def test_bounds_hold_and_do_not_make_the_estimate_certain(name):
     assert mean[2] < 1e-6
     assert variance[2] > 1e-4
     assert mean[-1] > 0.1
+
+
+def test_near_a_bound_the_error_is_at_most_what_the_covariance_says():
+    """Amounts that cannot be negative, many of them nearly zero: estimates inside, and never worse than they say."""
+    rng, start, sensor = np.random.default_rng(0), 0.3, 0.2
+    truth = start * np.abs(rng.normal(size=(2000, 1)))
+    noise, ts = Noise([1e-3], [sensor]), jnp.arange(2.0)
+    y = truth[:, None] + sensor * rng.normal(size=(2000, 2, 1))
+    found = {}
+    for projection in (tw.Newton(), None):
+        twin = tw.Twin(lambda x: 0 * x, constraint=tw.Bounds(lambda x: x, lower=0.0), projection=projection)
+        estimator = ExtendedKalmanFilter(twin, noise)
+
+        @jax.jit
+        @jax.vmap
+        def both(y, estimator=estimator):
+            record = filtered(estimator, estimator.init(0.0, [0.0], [start]), ts, y)
+            return record.corrected, smoothed(estimator, record)
+
+        found[projection is not None] = both(jnp.asarray(y))
+    for bounded, free in zip(found[True], found[False], strict=True):
+        assert np.asarray(bounded.mean).min() >= 0
+        assert np.asarray(free.mean).min() < -0.05
+        square = np.mean((np.asarray(bounded.mean) - truth[:, None]) ** 2)
+        assert square < 0.9 * np.mean((np.asarray(free.mean) - truth[:, None]) ** 2)
+        assert square < np.asarray(bounded.covariance).mean()

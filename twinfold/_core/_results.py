@@ -68,6 +68,10 @@ class RESULTS(eqx.Enumeration):
         "state. Something changes faster than the samples tell (a substrate that runs out, say), and the state may be "
         "wrong from there on, even where it satisfies its constraint: take more `substeps=` or closer samples."
     )
+    not_minimised = (
+        "The least-squares problem of the moving horizon was not solved to its tolerance; the estimate is the last "
+        "iterate, and the next sample continues from it. Try more `max_steps=`, a smaller `window=`, or a larger noise."
+    )
 
 
 def first_failure(results: RESULTS) -> RESULTS:

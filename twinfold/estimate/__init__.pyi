@@ -1,6 +1,9 @@
+from ._bands import simulate_with_band as simulate_with_band
+from ._bias import with_bias as with_bias
 from ._estimator import AbstractEstimator as AbstractEstimator
 from ._estimator import Belief as Belief
 from ._estimator import Innovation as Innovation
+from ._estimator import Window as Window
 from ._extended import ExtendedKalmanFilter as ExtendedKalmanFilter
 from ._filtering import Filtered as Filtered
 from ._filtering import filtered as filtered
@@ -10,6 +13,7 @@ from ._follower import Follower as Follower
 from ._follower_output import FollowerOutput as FollowerOutput
 from ._follower_output import Forecast as Forecast
 from ._gaussian import AbstractGaussianFilter as AbstractGaussianFilter
+from ._moving_horizon import MovingHorizon as MovingHorizon
 from ._noise import Noise as Noise
 from ._smoothing import smoothed as smoothed
 from ._state_space import Estimate as Estimate

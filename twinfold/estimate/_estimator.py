@@ -7,14 +7,16 @@ import equinox as eqx
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from twinfold._core import RESULTS
-from twinfold.estimate._state_space import Estimate
+from twinfold.estimate._noise import Noise
+from twinfold.estimate._state_space import Estimate, StateSpace
 
 
 class Belief(eqx.Module):
     """What an estimator carries: the Gaussian N(mean, root root') of s = (x, levels, parameters) at time t.
 
     `level` of the constraints that are not estimated; `z`, the guess for implicit algebraic variables; `w`, the inputs
-    at t; `alive` until a prediction is not finite: the last finite one is then held.
+    at t; `alive` until a prediction is not finite: the last finite one is then held. `window`, what a moving-horizon
+    estimator carries beside these; None for a filter.
 
     **Example:**
 
@@ -32,11 +34,35 @@ class Belief(eqx.Module):
     z: Float[Array, "*batch q"] | None
     w: Float[Array, "*batch d"] | None
     alive: Bool[Array, "*batch"]
+    window: "Window | None" = None
 
     @property
     def covariance(self) -> Float[Array, "*batch N N"]:
         """root root'."""
         return self.root @ self.root.swapaxes(-1, -2)
+
+
+class Window(eqx.Module):
+    """The last samples, which a moving-horizon estimator explains together: `MovingHorizon` says how.
+
+    `arrival`, the belief before the first of them; their times `t`; the measurements `y`, and which of these are
+    `used`; the inputs `w`; `errors`, in standard deviations, of the arrival and of each step after it. Until there are
+    enough samples, the first places repeat the time of the arrival, with nothing measured.
+
+    **Example:**
+
+    ```python
+    estimator = tw.estimate.MovingHorizon(tw.Twin(lambda x: -x), tw.estimate.Noise([0.1], [0.1]), window=5)
+    estimator.init(0.0, [1.0], [0.5]).window.t  # [0., 0., 0., 0., 0.]
+    ```
+    """
+
+    arrival: Belief
+    t: Float[Array, "*batch W"]
+    y: Float[Array, "*batch W k"]
+    used: Bool[Array, "*batch W k"]
+    w: Float[Array, "*batch W d"] | None
+    errors: Float[Array, "*batch W N"]
 
 
 class Innovation(eqx.Module):
@@ -79,6 +105,14 @@ class AbstractEstimator(eqx.Module):
     )  # True
     ```
     """
+
+    space: eqx.AbstractVar[StateSpace]
+    noise: eqx.AbstractVar[Noise]
+
+    @property
+    @abc.abstractmethod
+    def forecaster(self) -> "AbstractEstimator":
+        """The estimator that predicts from a belief without `window`, where no measurement will come."""
 
     @abc.abstractmethod
     def init(self, t: ArrayLike, x0: Any, std: Any, *, w: Any = None, parameters: Any = None, level: Any = None) -> Any:

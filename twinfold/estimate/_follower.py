@@ -2,9 +2,11 @@
 
 Beside `Twin.stepper`, which predicts and compares, the follower corrects. No sample raises an exception: a clock that
 goes back, a missing value, an outlier or a model that diverges is reported (`ok`, `message`), and the follower waits
-for the next sample. Its state is plain JSON, and is restored bit for bit.
+for the next sample. A sample that comes late is filtered in its place, if it is not older than `lag` samples. The state
+is plain JSON, and is restored bit for bit.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,11 +17,19 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from twinfold._core import RESULTS, check_times, outcome_codes
-from twinfold.estimate._estimator import Belief
-from twinfold.estimate._filtering import filtered
+from twinfold.estimate._bands import forecast
+from twinfold.estimate._estimator import AbstractEstimator, Belief
 from twinfold.estimate._follower_output import FollowerOutput, Forecast
-from twinfold.estimate._gaussian import AbstractGaussianFilter
-from twinfold.model._stepper import hold_missing, plain
+from twinfold.estimate._past_samples import (
+    PastSample,
+    Sample,
+    belief_from_json,
+    belief_to_json,
+    past_from_json,
+    past_to_json,
+    place_of,
+)
+from twinfold.model._stepper import hold_missing
 from twinfold.model._unknown import Unknown
 
 FORMAT = 1  # of a saved state
@@ -30,7 +40,11 @@ class Follower:
 
     **Arguments:** the `estimator`; the state `x0` at the first sample, or None where the twin's `initial` computes it
     from the first measurement; `std`, its standard deviations or covariance; `parameters` and `level` as for
-    `ExtendedKalmanFilter.init`.
+    `ExtendedKalmanFilter.init`; `lag`, how many of the last samples are kept for one that comes late, or for another
+    channel of the same time (none when left out: it is then left out).
+
+    `latest` is the output at the newest sample: after a late one, with what that has changed. None before the first
+    sample, and after `restore`.
 
     **Example:**
 
@@ -48,14 +62,19 @@ class Follower:
 
     def __init__(
         self,
-        estimator: AbstractGaussianFilter,
+        estimator: AbstractEstimator,
         x0: ArrayLike | Sequence | None,
         std: ArrayLike | Sequence,
         *,
         parameters: Mapping[str, ArrayLike] | None = None,
         level: ArrayLike | Sequence | None = None,
+        lag: int = 0,
     ):
+        if lag < 0:
+            raise ValueError(f"lag={lag}: give the number of samples to keep, zero or more.")
         self.estimator = estimator
+        self.lag = int(lag)
+        self.latest: FollowerOutput | None = None
         twin = estimator.space.twin
         if x0 is None and twin.initial is None and twin.observe is not None:
             raise ValueError("x0: the state is not what is observed; give it, or give the twin an `initial`.")
@@ -65,40 +84,74 @@ class Follower:
         self.dtype = np.dtype(jnp.zeros(()).dtype if first is None else jnp.asarray(first).dtype)
         self._start = {"x0": first, "std": np.asarray(std, float), "parameters": dict(parameters or {}), "level": level}
         self._belief: Belief | None = None
+        self._past: list[PastSample] = []
         if first is not None:
             self._init(0.0, first, None)  # mistakes are raised here, not in a plant
 
     def step(
         self, t: float, w: ArrayLike | Sequence | None = None, y: ArrayLike | Sequence | None = None
     ) -> FollowerOutput:
-        """The estimate at the next sample.
+        """The estimate at the next sample, or at one that comes late.
 
         **Arguments:** its time `t`, at any distance from the last; its inputs `w`, NaN where one is missing (its last
         value is then held); the measurement `y`, NaN where a value is missing, or None.
 
+        **Returns:** the estimate at time t, from the samples up to there: for one that comes late the same as if it had
+        come in time. `latest` has the present one.
+
         **Raises:** `ValueError` only where w or y has the wrong number of values: a mistake in the wiring.
         """
-        t, last = float(t), self._belief
+        t = float(t)
         measured = np.full(self.estimator.noise.outputs, np.nan) if y is None else np.atleast_1d(np.asarray(y, float))
         if measured.shape != (self.estimator.noise.outputs,):
             raise ValueError(f"y has {measured.size} values; the twin observes {self.estimator.noise.outputs}.")
-        inputs, note = hold_missing(w, None if last is None else last.w, self.dtype)
         if not np.isfinite(t):
             return self._nothing(t, f"The time {t} is not a number: the sample was left out.")
+        sample = Sample(t, None if w is None else np.atleast_1d(np.asarray(w, self.dtype)), measured)
+        if self._belief is not None and t <= float(self._belief.t):
+            return self._step_late(sample)
+        return self._step_in_order(sample)
+
+    def _step_in_order(self, sample: Sample) -> FollowerOutput:
+        last, t = self._belief, sample.t
+        inputs, note = hold_missing(sample.w, None if last is None else last.w, self.dtype)
         if inputs is not None and not np.isfinite(inputs).all():
             return self._nothing(t, "An input of the first sample is missing: the follower has not started.")
         if last is None:
-            last = self._first(t, inputs, measured)
+            last = self._first(t, inputs, sample.y)
             if isinstance(last, str):
                 return self._nothing(t, last)
-        elif t <= float(last.t):
-            return self._nothing(t, f"The time {t:.6g} is not after {float(last.t):.6g}: left out.")
-        before, now = (None if each is None else each.shape for each in (last.w, inputs))
+        self._check_inputs(last, inputs)
+        if self.lag:
+            self._past = [*self._past, PastSample(jax.device_get(last), sample)][-self.lag :]
+        arrays = (jnp.asarray(t, self.dtype), None if inputs is None else jnp.asarray(inputs), jnp.asarray(sample.y))
+        self._belief, report = jax.device_get(_follow(self.estimator, jax.tree.map(jnp.asarray, last), *arrays))
+        self.latest = self._output(t, note, *report)
+        return self.latest
+
+    def _step_late(self, sample: Sample) -> FollowerOutput:
+        """The sample in its place among the last ones, and these once more."""
+        t, newest = sample.t, self._belief
+        place = place_of(self._past, t)
+        if newest is None or place is None:
+            reason = f"is not after {float(getattr(newest, 't', np.nan)):.6g}"
+            return self._nothing(t, f"The time {t:.6g} {reason if not self.lag else 'is too long ago'}: left out.")
+        self._check_inputs(newest, sample.w)
+        known, later = self._past[place], [each.sample for each in self._past[place:]]
+        if known.sample.t == t:
+            sample, later = known.sample.filled(sample), later[1:]
+        # Where the first sample of all is filled, it is the belief before it that it starts from.
+        self._past, self._belief = self._past[:place], known.before
+        output = self._step_in_order(sample)
+        for each in later:
+            self._step_in_order(each)
+        note = f"The sample came late: {len(later)} later ones were filtered again."
+        return dataclasses.replace(output, message=f"{output.message} {note}" if output.message else note)
+
+    def _check_inputs(self, last: Belief, w: np.ndarray | None) -> None:
+        before, now = (None if each is None else each.shape for each in (last.w, w))
         if before != now:
             raise ValueError(f"w has shape {now}; the samples before it had {before}.")
-        arrays = (jnp.asarray(t, self.dtype), None if inputs is None else jnp.asarray(inputs), jnp.asarray(measured))
-        self._belief, report = jax.device_get(_follow(self.estimator, jax.tree.map(jnp.asarray, last), *arrays))
-        return self._output(t, note, *report)
 
     def ahead(self, ts: ArrayLike | Sequence, w: ArrayLike | Sequence | None = None) -> Forecast:
         """The prediction at later times, with its uncertainty; the follower stays where it is.
@@ -115,22 +168,14 @@ class Follower:
         inputs = None if wanted is None else np.asarray(w, self.dtype)
         if inputs is not None and (inputs.shape != wanted or not np.isfinite(inputs).all()):
             raise ValueError(f"w: give finite inputs for each of the {len(times)} times.")
-        nothing = jnp.full((len(times), self.estimator.noise.outputs), jnp.nan, self.dtype)
-        arrays = (jnp.asarray(times), nothing, None if inputs is None else jnp.asarray(inputs))
-        found = filtered(self.estimator, jax.tree.map(jnp.asarray, last), *arrays)
-        failed = np.asarray(outcome_codes(found.result)) != 0
-        estimate = jax.vmap(self.estimator.estimate)(found.corrected)
-        y, std, x, x_std = (
-            np.where(failed[:, None], np.nan, each)
-            for each in (found.innovation.y, found.innovation.std, estimate.x, estimate.x_std)
-        )
-        return Forecast(times, y, std, x, x_std)
+        alone = eqx.tree_at(lambda b: b.window, last, None, is_leaf=lambda node: node is None)
+        return forecast(self.estimator, alone, times, inputs)
 
     def state(self) -> dict[str, Any]:
         """Everything as plain JSON; `restore` continues from it exactly."""
-        belief = self._belief
-        saved = None if belief is None else {name: plain(value) for name, value in vars(belief).items()}
-        return {"format": FORMAT, "dtype": self.dtype.name, "belief": saved}
+        belief = None if self._belief is None else belief_to_json(self._belief)
+        past = [past_to_json(each) for each in self._past]
+        return {"format": FORMAT, "dtype": self.dtype.name, "belief": belief} | ({"past": past} if past else {})
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state` of a follower of the same estimator."""
@@ -140,18 +185,15 @@ class Follower:
                 f"{state.get('format')!r} and {state.get('dtype')!r}."
             )
         saved = state["belief"]
+        self._past, self.latest = [], None
         if saved is None:
             self._belief = None
             return
         size = np.size(saved["mean"])
         if size != self.estimator.space.size:
             raise ValueError(f"This state has {size} estimated values; the estimator has {self.estimator.space.size}.")
-        arrays: dict[str, Any] = {
-            name: None if value is None else jnp.asarray(np.asarray(value, float), self.dtype)
-            for name, value in saved.items()
-            if name != "alive"
-        }
-        self._belief = jax.device_get(Belief(**arrays, alive=jnp.asarray(saved["alive"], bool)))
+        self._belief = belief_from_json(saved, self.dtype)
+        self._past = [past_from_json(each, self.dtype) for each in state.get("past", ())]
 
     def _first(self, t: float, w: np.ndarray | None, y: np.ndarray) -> Belief | str:
         """The belief at the first sample, or why there is none."""
@@ -207,7 +249,7 @@ class Follower:
 
 
 @eqx.filter_jit
-def _follow(estimator: AbstractGaussianFilter, belief: Belief, t: Any, w: Any, y: Any) -> tuple[Belief, tuple]:
+def _follow(estimator: AbstractEstimator, belief: Belief, t: Any, w: Any, y: Any) -> tuple[Belief, tuple]:
     predicted, result = estimator.predict(belief, t, w)
     corrected, innovation = estimator.update(predicted, y)
     return corrected, (result, innovation, estimator.estimate(corrected))

@@ -63,6 +63,11 @@ class AbstractGaussianFilter(AbstractEstimator):
     noise: eqx.AbstractVar[Noise]
     gate: eqx.AbstractVar[float | None]
 
+    @property
+    def forecaster(self) -> AbstractEstimator:
+        """The filter itself."""
+        return self
+
     @abc.abstractmethod
     def linearise(self, fn: Callable, admit: Callable, mean: Vector, root: Columns) -> Linearised:
         """N(mean, root root') through fn, which returns a value and something else; `admit` moves a point to where
@@ -147,7 +152,7 @@ class AbstractGaussianFilter(AbstractEstimator):
         stepped = first_failure(moved.end.result)
         result = RESULTS.where(stepped == RESULTS.successful, projected, stepped)
         z = jax.tree.map(lambda leaf: leaf[0], moved.end.z)
-        noise = tangent(jnp.sqrt(t - before.t) * self._process_root(mean.dtype))
+        noise = tangent(jnp.sqrt(t - before.t) * self.process_root(mean.dtype))
         return Propagated(mean, moved.into, tangent(moved.out), noise, z, result)
 
     def predict(self, belief: Belief, t: ArrayLike, w: ArrayLike | Any | None = None) -> tuple[Belief, RESULTS]:
@@ -206,7 +211,7 @@ class AbstractGaussianFilter(AbstractEstimator):
         """The belief in physical units, with standard deviations."""
         return self.space.estimate(belief.mean, belief.root, belief.level)
 
-    def _process_root(self, dtype: Any) -> Columns:
+    def process_root(self, dtype: Any) -> Columns:
         """The root of the noise that a unit of time adds to s."""
         space = self.space
         drift = [jnp.full(each.raw.size, self.noise.drift[name], dtype) for name, each in space.followed.items()]

@@ -20,8 +20,12 @@ the square root, and these are tangent: it leaves the manifold by second-order t
 matter to second order only (Simon 2010, *Kalman filtering with state constraints*, IET Control Theory and
 Applications 4; the metric P^-1 recommended there for corrections that are not tangent to begin with is not needed).
 
-Inequalities restrict the mean, not the covariance: a state held at a bound can still be pulled away from it by a later
-measurement. Constraints with `Slack` do not restrict it either.
+Inequalities restrict the mean of every estimate (predicted, corrected, smoothed, and all of a moving horizon), not the
+covariance: a state held at a bound can still be pulled away from it by a later measurement. The covariance stays valid,
+as a bound: where the admissible states form a convex set, the nearest admissible point is not farther from the truth
+than the mean before it, ||x - Project(m)||_W <= ||x - m||_W, so that the mean square error in the metric W is at most
+the trace that the covariance states. Near a bound the estimate is therefore better than it says, never worse.
+Constraints with `Slack` do not restrict the covariance either.
 """
 
 from collections.abc import Callable
@@ -164,7 +168,7 @@ class StateSpace(eqx.Module):
 
         return apply
 
-    def normals(self, s: Vector, t: Scalar, level: ConstraintVector) -> Float[Array, "m N"]:
+    def normals(self, s: Vector, t: Scalar, level: ConstraintVector) -> Float[Array, "c N"]:
         """Orthonormal rows that span the normal space of the manifold of s; zeros where there is no equation."""
         if not self.on_manifold or level.shape[0] == 0:
             return jnp.zeros((0, s.shape[0]), s.dtype)

@@ -1,4 +1,5 @@
 from ._errors import MAX_DTW_SAMPLES as MAX_DTW_SAMPLES
+from ._errors import coverage as coverage
 from ._errors import dtw as dtw
 from ._errors import fit_percent as fit_percent
 from ._errors import nrmse as nrmse

@@ -184,3 +184,24 @@ def _square(error: np.ndarray) -> np.ndarray:
     # A diverged prediction can be finite and still overflow when squared.
     with np.errstate(over="ignore"):
         return error**2
+
+
+def coverage(lower: np.ndarray, upper: np.ndarray, y: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The share of the measured values of a run that lie inside a band.
+
+    Of a 90 % band about 0.9: less says that the band is too narrow, more that it is too wide.
+
+    **Arguments:** the ends `lower` and `upper` of the band, `y` and `mask` [R, T, k], `mask` True where an output was
+    measured.
+
+    **Returns:** [R]. A band that is not finite contains nothing.
+
+    **Example:**
+
+    ```python
+    y = np.array([0.0, 1.0, 2.0, 9.0])[None, :, None]
+    tw.metrics.coverage(y * 0 - 1, y * 0 + 5, y, np.ones_like(y, bool))  # [0.75]
+    ```
+    """
+    inside = mask & (lower <= y) & (y <= upper)
+    return inside.sum((-2, -1)) / mask.sum((-2, -1))

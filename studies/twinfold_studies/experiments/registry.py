@@ -10,6 +10,7 @@ from twinfold_studies.experiments.cost import COST
 from twinfold_studies.experiments.cs2 import CS2
 from twinfold_studies.experiments.defaults import DEFAULTS
 from twinfold_studies.experiments.first import FIRST_ATTEMPT
+from twinfold_studies.experiments.follow import FOLLOW
 from twinfold_studies.experiments.misspecification import MISSPECIFICATION
 from twinfold_studies.experiments.numerics import NUMERICS
 from twinfold_studies.experiments.real import REAL
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         BATTERY,
         NUMERICS,
         CONSERVED,
+        FOLLOW,
         FIRST_ATTEMPT,
         DEFAULTS,
         REFIT,

@@ -1,4 +1,4 @@
-"""Equivalent circuits against closed forms: step responses, charge balance, tables, kinetics and the voltage at rest."""
+"""Equivalent circuits against closed forms: step responses, charge balance, tables, kinetics, voltage at rest."""
 
 import jax
 import jax.numpy as jnp

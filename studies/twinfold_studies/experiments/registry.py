@@ -8,6 +8,7 @@ from twinfold_studies.experiments.conjecture1 import CONJECTURE1
 from twinfold_studies.experiments.conserved import CONSERVED
 from twinfold_studies.experiments.cost import COST
 from twinfold_studies.experiments.cs2 import CS2
+from twinfold_studies.experiments.drive import DRIVE
 from twinfold_studies.experiments.first import FIRST_ATTEMPT
 from twinfold_studies.experiments.misspecification import MISSPECIFICATION
 from twinfold_studies.experiments.numerics import NUMERICS
@@ -30,6 +31,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         THEORY,
         COST,
         BATTERY,
+        DRIVE,
         NUMERICS,
         CONSERVED,
         FIRST_ATTEMPT,

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from twinfold.data import Dataset, Run
-from twinfold.metrics import dtw, evaluate, predict
+from twinfold.metrics import Predictions, dtw, measure, predict
 from twinfold.model import Twin
 from twinfold.train import Fit
 from twinfold_studies.battery.cells import GROUPS
 
 PAPER = {"hrpinn_large": 0.0377, "hrpinn_small": 0.1001, "pinn": 0.1127, "node": 0.1458}
+
+WITHOUT_TEMPERATURE = ("constant", "persistence")
 
 
 @dataclasses.dataclass
@@ -51,13 +53,20 @@ class Scores:
 
 
 def score(model: Fit | Twin, data: Dataset, *, train_s: float = 0.0, parameters: int = 0) -> Scores:
-    """Predict every run with all seeds, and compute the scores."""
-    evaluation = evaluate(model, data)
+    """Predict every run with all seeds, and compute the scores of the voltage, the first output."""
+    evaluation = measure(voltage_alone(predict(model, data)))
     start = time.perf_counter()
     predict(model, data)  # already compiled
     seconds = (time.perf_counter() - start) / evaluation.metrics["mae"].size
     metrics = {name: evaluation.metrics[name].tolist() for name in ("mae", "dtw", "failed")}
     return Scores(list(data.groups), metrics["mae"], metrics["dtw"], metrics["failed"], train_s, seconds, parameters)
+
+
+def voltage_alone(predictions: Predictions) -> Predictions:
+    """Predictions without those of the temperature."""
+    return dataclasses.replace(
+        predictions, **{name: getattr(predictions, name)[..., :1] for name in ("y", "mask", "predicted")}
+    )
 
 
 def score_rule(rule: Callable[[Run], np.ndarray], data: Dataset) -> Scores:
@@ -74,9 +83,19 @@ def score_rule(rule: Callable[[Run], np.ndarray], data: Dataset) -> Scores:
 
 
 def score_rows(
-    protocol: str, seen: str, model: str, scores: Scores, groups: Mapping[str, str], *, total: bool = True
+    protocol: str,
+    seen: str,
+    model: str,
+    scores: Scores,
+    groups: Mapping[str, str],
+    *,
+    total: bool = True,
+    temperature: str = "measured",
 ) -> list[dict[str, Any]]:
-    """A row for each group that has cells and, if `total`, one for all; `groups` maps cells to groups."""
+    """A row for each group that has cells and, if `total`, one for all; `groups` maps cells to groups.
+
+    `temperature` of the cell: measured, or predicted from the load and the surroundings.
+    """
     mae, distances, failed = (np.array(values) for values in (scores.mae, scores.dtw, scores.failed))
     names = dict.fromkeys([*GROUPS, *groups.values()])
     members = {name: [i for i, cell in enumerate(scores.cells) if groups[cell] == name] for name in names if name}
@@ -88,6 +107,7 @@ def score_rows(
             "group": name,
             "cells_seen": seen,
             "model": model,
+            "temperature": "none" if model in WITHOUT_TEMPERATURE else temperature,
             "cells": len({scores.cells[i] for i in chosen}),
             "seeds": len(mae),
             "failures": int(failed[:, chosen].sum()),

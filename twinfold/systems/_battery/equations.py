@@ -14,6 +14,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from twinfold._core import Frozen
 from twinfold.systems._battery.parameters import FARADAY, GAS, KELVIN
 from twinfold.systems._battery.temperature import arrhenius, generated_heat, inner_inputs, temperature_rate
 from twinfold.typing import Parameters, State
@@ -55,6 +56,7 @@ class Interaction(eqx.Module):
     - `output_scale`: the output of the network is in units of this many volt.
     - `raw`: give the network the plain values (default: centred and scaled to about one).
     - `printed`: use the expansion as printed in the paper, which diverges at x = 0.5.
+    - `region` of its inputs, outside of which the network fades to zero; `fade_outside` sets it.
 
     **Example:**
 
@@ -71,6 +73,7 @@ class Interaction(eqx.Module):
     output_scale: float = eqx.field(static=True, default=1.0)
     raw: bool = eqx.field(static=True, default=False)
     printed: bool = eqx.field(static=True, default=False)
+    region: Frozen | None = None
 
     def __call__(self, x: Fraction, i: Fraction, celsius: Fraction, coefficients: Array) -> Fraction:
         known = (printed_expansion if self.printed else expansion)(x, coefficients)
@@ -80,6 +83,9 @@ class Interaction(eqx.Module):
         if not self.raw:
             values = {"x": 4 * (x - 0.5), "i": i - 2, "T": (celsius - 25) / 20}
         learned = self.output_scale * self.network(jnp.stack([values[name] for name in self.inputs]))[0]
+        if self.region is not None:
+            raw = {"x": x, "i": i, "T": celsius}
+            learned = learned * self.region.value.weight(jnp.stack([raw[name] for name in self.inputs]))
         return learned if self.replaces else known + learned
 
 

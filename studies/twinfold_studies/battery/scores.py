@@ -1,6 +1,7 @@
 """Scores of a model on the discharges of many cells, and the rows of the table."""
 
 import dataclasses
+import importlib.util
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from twinfold_studies.battery.cells import GROUPS
 
 PAPER = {"hrpinn_large": 0.0377, "hrpinn_small": 0.1001, "pinn": 0.1127, "node": 0.1458}
 
+HAS_DTW = importlib.util.find_spec("dtaidistance") is not None
 WITHOUT_TEMPERATURE = ("constant", "persistence")
 
 
@@ -53,8 +55,11 @@ class Scores:
 
 
 def score(model: Fit | Twin, data: Dataset, *, train_s: float = 0.0, parameters: int = 0) -> Scores:
-    """Predict every run with all seeds, and compute the scores of the voltage, the first output."""
-    evaluation = measure(voltage_alone(predict(model, data)))
+    """Predict every run with all seeds, and compute the scores of the voltage, the first output.
+
+    DTW is not a number on a machine without its package.
+    """
+    evaluation = measure(voltage_alone(predict(model, data)), dtw=HAS_DTW)
     start = time.perf_counter()
     predict(model, data)  # already compiled
     seconds = (time.perf_counter() - start) / evaluation.metrics["mae"].size
@@ -78,7 +83,8 @@ def score_rule(rule: Callable[[Run], np.ndarray], data: Dataset) -> Scores:
     for run, values in zip(data.runs, predicted, strict=True):
         mask = ~np.isnan(run.y)
         mae.append(float(np.nanmean(np.abs(values[:, None] - run.y))))
-        distances.append(float(dtw(values[None, None, :, None], np.nan_to_num(run.y)[None], mask[None])[0, 0]))
+        alike = dtw(values[None, None, :, None], np.nan_to_num(run.y)[None], mask[None]) if HAS_DTW else [[np.nan]]
+        distances.append(float(alike[0][0]))
     return Scores(list(data.groups), [mae], [distances], [[False] * len(mae)], 0.0, seconds, 0)
 
 

@@ -1,5 +1,7 @@
 """Power limits, resistance and energy of cells with closed forms, their derivatives and intervals."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +11,12 @@ import twinfold as tw
 from twinfold.systems import OpenCircuit, battery, charged, circuit, outlook
 
 LINE = OpenCircuit([0.0, 1.0], [3.0, 4.0])
-ASKED = {"celsius": 25.0, "current": 1.0, "voltages": (3.2, 4.1), "max_current": 50.0}
-VALUES = {"Q": 2.0, "R_0": 0.03, "R_1": 0.02, "tau_1": 20.0}
+ASKED: dict[str, Any] = {"celsius": 25.0, "current": 1.0, "voltages": (3.2, 4.1), "max_current": 50.0}
+VALUES: dict[str, Any] = {"Q": 2.0, "R_0": 0.03, "R_1": 0.02, "tau_1": 20.0}
+
+
+def asked(**changes: Any) -> dict[str, Any]:
+    return {**ASKED, **changes}
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +30,7 @@ def drop(seconds=10.0, slope=1 / 7200):
 
 
 def test_a_linear_cell_has_closed_forms(cell):
-    found = outlook(cell, jnp.array([0.6, 0.0]), **ASKED)
+    found = outlook(cell, jnp.array([0.6, 0.0]), **asked())
     assert found.soc == pytest.approx(0.6)
     assert found.capacity == pytest.approx(2.0)
     assert found.resistance == pytest.approx(drop(), rel=1e-5)
@@ -38,9 +44,9 @@ def test_a_linear_cell_has_closed_forms(cell):
 
 
 def test_a_strong_cell_is_limited_by_its_current_and_an_empty_one_has_nothing(cell):
-    strong = outlook(cell, jnp.array([0.6, 0.0]), **ASKED | {"max_current": 2.0})
+    strong = outlook(cell, jnp.array([0.6, 0.0]), **asked(max_current=2.0))
     assert strong.discharge_power == pytest.approx(2.0 * (3.6 - 2 * drop()), rel=1e-6)
-    empty = outlook(cell, jnp.array([0.1, 0.0]), **ASKED)
+    empty = outlook(cell, jnp.array([0.1, 0.0]), **asked())
     assert empty.discharge_power == 0.0
     assert empty.energy == 0.0
     assert empty.charge_power > 0
@@ -56,7 +62,7 @@ def test_the_derivative_of_a_limit_is_that_of_its_closed_form(cell):
             own,
             is_leaf=lambda node: isinstance(node, tw.Unknown),
         )
-        return outlook(own, jnp.array([0.6, 0.0]), **ASKED).discharge_power
+        return outlook(own, jnp.array([0.6, 0.0]), **asked()).discharge_power
 
     slope = jax.jacfwd(power)(jnp.array(0.03))
     np.testing.assert_allclose(slope, -3.2 * 0.4 / drop() ** 2, rtol=1e-4)
@@ -66,7 +72,7 @@ def test_the_derivative_of_a_limit_is_that_of_its_closed_form(cell):
 def test_an_electrochemical_cell_delivers_its_power():
     twin = battery()
     x = charged(jnp.array(0.4), twin.parameters())
-    found = outlook(twin, x, **ASKED | {"voltages": (3.0, 4.2)})
+    found = outlook(twin, x, **asked(voltages=(3.0, 4.2)))
     assert found.soc == pytest.approx(0.4 / 0.6)
     assert found.capacity == pytest.approx(13200 * 0.6 / 3600)
     i = float(found.discharge_power) / 3.0
@@ -90,7 +96,7 @@ def test_every_output_has_an_interval_after_a_fit():
         p = twin.parameters()
         x0 = twin.initial_state(jnp.array(0.0), jnp.asarray(y[0]), jnp.asarray(w[0]), p)
         last = tw.model.simulate_unchecked(twin, x0, jnp.asarray(ts), jnp.asarray(w), p).xs[-1]
-        return outlook(twin, last, **ASKED).values()
+        return outlook(twin, last, **asked()).values()
 
     spread = tw.identify.posterior(fitted, data, loss=tw.Loss()).spread_of(now)
     truth = np.asarray(now(circuit(LINE, unknown=VALUES)))
@@ -103,8 +109,8 @@ def test_every_output_has_an_interval_after_a_fit():
 def test_impossible_limits_are_refused(cell):
     x = jnp.array([0.6, 0.0])
     with pytest.raises(ValueError, match="below the upper one"):
-        outlook(cell, x, **ASKED | {"voltages": (4.2, 3.0)})
+        outlook(cell, x, **asked(voltages=(4.2, 3.0)))
     with pytest.raises(ValueError, match="max_current=0"):
-        outlook(cell, x, **ASKED | {"max_current": 0.0})
+        outlook(cell, x, **asked(max_current=0.0))
     with pytest.raises(ValueError, match="`battery` or `circuit`"):
-        outlook(tw.Twin(lambda x: -x), x, **ASKED)
+        outlook(tw.Twin(lambda x: -x), x, **asked())

@@ -46,7 +46,7 @@ def inner_inputs(x: State, w: Float[Array, "2"]) -> Float[Array, "2"]:
     return jnp.stack([w[0], x[-1]])
 
 
-def first_temperature(y: Any, w: Float[Array, "2"]) -> Number:
+def first_temperature(y: Any, w: Float[Array, " d"]) -> Number:
     """The temperature at the start of a run: the first sample, or the ambient if it was not measured."""
     if y is None or y.shape[0] < 2:
         return w[1]

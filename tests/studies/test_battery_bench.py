@@ -4,12 +4,24 @@ import os
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from twinfold_studies.battery.calibrate import baselines
-from twinfold_studies.battery.cells import GROUPS, Cells, folds, load_group, open_cells, pairs, runs_of, thinned
+from twinfold_studies.battery.calibrate import baselines, model_runs
+from twinfold_studies.battery.cells import (
+    GROUPS,
+    Cells,
+    folds,
+    load_group,
+    open_cells,
+    pairs,
+    runs_of,
+    thinned,
+    with_ambient,
+)
+from twinfold_studies.battery.conditions import CONDITIONS
 from twinfold_studies.battery.fleet import synthetic_fleet
-from twinfold_studies.battery.models import MODELS, black_box, constant, persistence, pinn
+from twinfold_studies.battery.models import HEATED, MODELS, black_box, constant, persistence, pinn
 from twinfold_studies.battery.paper import split
 from twinfold_studies.battery.scores import Scores, score, score_rows, score_rule
 from twinfold_studies.battery.transfer import expected_loads, walking_cell
@@ -138,6 +150,44 @@ def test_baselines_are_scored_as_models_are(fleet):
     assert np.max(exact.dtw) == 0
     held = score_rule(lambda run: run.y[:, 0] + 0.01, data)
     np.testing.assert_allclose(held.mae, 0.01)
+
+
+def test_a_predicted_temperature_is_an_output_and_the_surroundings_an_input(fleet):
+    first = [pair.first for pair in pairs(fleet)[:2]]
+    plain = runs_of(first)
+    data = with_ambient(plain, first)
+    for run, before, discharge in zip(data.runs, plain.runs, first, strict=True):
+        assert run.w is not None
+        assert before.w is not None
+        assert set(run.w[:, 1]) == {discharge.ambient}
+        np.testing.assert_array_equal(run.w[:, 0], before.w[:, 0])
+        known = ~np.isnan(before.y[:, 0])
+        np.testing.assert_array_equal(run.y[known], np.stack([before.y[:, 0], before.w[:, 1]], axis=1)[known])
+        assert np.isnan(run.y[~known]).all()
+    assert data.output_names == ("voltage", "temperature")
+    # Only the voltage is scored: two outputs, of which the second is far off.
+    y = np.stack([np.full(5, 4.0), np.full(5, 20.0)], axis=1)
+    off = tw.Dataset.from_arrays(np.arange(5.0), [y + np.array([0.01, 7.0])])
+    steady = tw.Twin(lambda x: 0 * x, initial=lambda: jnp.array([4.0, 20.0]), observe=lambda x: x)
+    np.testing.assert_allclose(score(steady, off).mae, [[0.01]])
+
+
+@pytest.mark.slow
+def test_the_temperature_of_the_fleet_is_predicted(fleet):
+    found = [pair for pair in pairs(fleet) if pair.group in ("2A_RT", "4A_RT")]
+    model = HEATED["physics_fitted"]
+    first, after = ([getattr(pair, which) for pair in found] for which in ("first", "next"))
+    method = tw.LevenbergMarquardt(25)
+    data = model_runs(model, first, interval=40.0)
+    fitted = tw.fit(model.build(True), data, method=method, loss=model.loss, progress=False)
+    predictions = tw.predict(fitted, model_runs(model, after))
+    error = np.where(predictions.mask[..., 1], predictions.predicted[0, ..., 1] - predictions.y[..., 1], np.nan)
+    assert np.nanmedian(np.abs(error)) < 1.0  # of a rise by more than 5 degrees
+    assert np.nanmax(predictions.y[..., 1]) > 29
+
+
+def test_no_cell_of_a_condition_is_trained_on():
+    assert sorted(group for groups in CONDITIONS.values() for group in groups) == sorted(GROUPS)
 
 
 @pytest.mark.slow

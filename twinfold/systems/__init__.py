@@ -1,4 +1,4 @@
-"""Ready-made systems to start from. Copy the one that is closer to yours.
+"""Ready-made systems to start from. Copy the one that is closest to yours.
 
 - `two_body`: a planet orbits a sun of unknown gravity, and its angular momentum is conserved. It shows a learned
   residual under an invariant that must hold. `two_body()` returns a `System`: the truth, from which data can be
@@ -17,7 +17,15 @@
       learned = tw.systems.Interaction(network, output_scale=0.1)
       twin = tw.systems.battery(unknown={"q_max": capacity}, positive=learned)
 
-Fit either twin with `tw.fit(twin, data)`.
+- `circuit`: the equivalent circuit of a cell of any chemistry, a voltage source over the state of charge
+  (`OpenCircuit`, for example read from a C/20 discharge), a resistor and up to two RC pairs:
+
+      ocv = tw.systems.OpenCircuit.from_slow_cycle(time, current, voltage)
+      twin = tw.systems.circuit(ocv, pairs=2, unknown={"R_0": tw.Unknown(0.03, positive=True)})
+
+Both cells can predict their temperature from the load and the surroundings (`temperature="state"`).
+
+Fit any of these twins with `tw.fit(twin, data)`.
 
 The public names are listed in `__init__.pyi`; each is imported when it is first used.
 """

@@ -1,6 +1,11 @@
 from ._battery.cell import battery as battery
+from ._battery.circuit import circuit as circuit
 from ._battery.equations import Interaction as Interaction
 from ._battery.equations import Relations as Relations
 from ._battery.equations import charged as charged
+from ._battery.fading import fade_outside as fade_outside
+from ._battery.open_circuit import OpenCircuit as OpenCircuit
+from ._battery.outlook import Outlook as Outlook
+from ._battery.outlook import outlook as outlook
 from ._system import System as System
 from ._two_body import two_body as two_body

@@ -5,24 +5,33 @@ scalars of the cell are estimated.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from twinfold.data import Dataset
+from twinfold.systems import fade_outside
 from twinfold.train import Fit, LevenbergMarquardt, fit
-from twinfold_studies.battery.cells import SAMPLE_INTERVAL, Cells, Pair, first_two, folds, pairs, runs_of
+from twinfold_studies.battery.cells import SAMPLE_INTERVAL, Cells, Pair, first_two, folds, pairs, runs_of, with_ambient
 from twinfold_studies.battery.models import MODELS, Model, constant, persistence, plain_physics
 from twinfold_studies.battery.scores import Scores, score, score_rows, score_rule
 from twinfold_studies.bench.cache import cached, record_skips
 from twinfold_studies.bench.store import Store
+from twinfold_studies.nasa import Discharge
 
 FOLDS = 9
 METHOD = LevenbergMarquardt(40)  # for the scalars of an unseen cell
 MIN_CHANGE = 0.1  # relative change of capacity from one clean discharge to the next that is reported
 
 
+def model_runs(model: Model, discharges: Sequence[Discharge], *, interval: float = 0.0) -> Dataset:
+    """Discharges as runs, with the temperature as an input or, if the model predicts it, as an output."""
+    data = runs_of(discharges, interval=interval)
+    return with_ambient(data, discharges) if model.heated else data
+
+
 def shared_fit(model: Model, train: Sequence[Pair], seeds: int) -> Fit:
     """Fit network and scalars to the first clean discharges of these cells."""
-    data = runs_of([pair.first for pair in train], interval=SAMPLE_INTERVAL)
+    data = model_runs(model, [pair.first for pair in train], interval=SAMPLE_INTERVAL)
     count = seeds if model.random else 1
     return fit(model.build(True), data, seeds=count, method=model.method, loss=model.loss, progress=False)
 
@@ -30,24 +39,29 @@ def shared_fit(model: Model, train: Sequence[Pair], seeds: int) -> Fit:
 def score_seen(model: Model, pairs: Sequence[Pair], seeds: int) -> Scores:
     """Fit all cells together, and predict their next discharges."""
     fitted = shared_fit(model, pairs, seeds)
-    test = runs_of([pair.next for pair in pairs])
+    test = model_runs(model, [pair.next for pair in pairs])
     return score(fitted, test, train_s=fitted.seconds, parameters=fitted.parameters)
 
 
-def score_unseen(model: Model, others: Sequence[Pair], these: Sequence[Pair], seeds: int) -> Scores:
-    """Fit the network to other cells, and only the scalars of these to their first discharges."""
+def score_unseen(
+    model: Model, others: Sequence[Pair], these: Sequence[Pair], seeds: int, *, fade: bool = False
+) -> Scores:
+    """Fit the network to other cells, and only the scalars of these to their first discharges.
+
+    With `fade`, the network fades to the physics outside of what it saw along the discharges of the other cells.
+    """
     fitted = shared_fit(model, others, seeds)
-    first, test = (
-        runs_of([pair.first for pair in these], interval=SAMPLE_INTERVAL),
-        runs_of([pair.next for pair in these]),
-    )
+    known = model_runs(model, [pair.first for pair in others], interval=SAMPLE_INTERVAL)
+    first = model_runs(model, [pair.first for pair in these], interval=SAMPLE_INTERVAL)
+    test = model_runs(model, [pair.next for pair in these])
     count = {"train_s": fitted.seconds, "parameters": fitted.parameters}
     if not any(unknown.own for unknown in fitted.twin.unknowns()):
         return score(fitted, test, **count)
     parts = []
     for index in range(len(fitted.seeds)):
         # The scalars of a new cell start from the median of the training cells.
-        new = fitted.twin_of(index).centred()
+        twin = fitted.twin_of(index)
+        new = (fade_outside(twin, known) if fade else twin).centred()
         own = fit(new, first, method=METHOD, loss=model.loss, trainable="per_run", progress=False)
         parts.append(score(own, test, **count))
     stacked = {name: [row for part in parts for row in getattr(part, name)] for name in ("mae", "dtw", "failed")}
@@ -66,10 +80,28 @@ def baselines(pairs: Sequence[Pair]) -> dict[str, Scores]:
     }
 
 
+def calibrate_baselines(cells: Cells, models: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of the baselines, which are the same for seen and unseen cells."""
+    all_pairs = pairs(cells)
+    groups = {pair.cell: pair.group for pair in all_pairs}
+    return [
+        row
+        for name, scores in baselines(all_pairs).items()
+        if name in models
+        for seen in ("seen", "unseen")
+        for row in score_rows("calibrate", seen, name, scores, groups)
+    ]
+
+
 def calibrate(
-    cells: Cells, store: Store, models: Sequence[str], seeds: int, log: Callable[[str], None]
+    cells: Cells,
+    store: Store,
+    models: Sequence[str],
+    seeds: int,
+    log: Callable[[str], None],
+    known: Mapping[str, Model] = MODELS,
 ) -> list[dict[str, Any]]:
-    """The rows of all models, for seen and unseen cells."""
+    """The rows of the fitted models, for seen and unseen cells."""
     all_pairs = pairs(cells)
     groups = {pair.cell: pair.group for pair in all_pairs}
     data = runs_of([pair.first for pair in all_pairs]).fingerprint()
@@ -79,23 +111,22 @@ def calibrate(
         scores = cached(store, f"battery-calibrate-{name}", [data, seeds, *settings], lambda: vars(compute()))
         return Scores(**scores)
 
-    for name, scores in baselines(all_pairs).items():
-        if name in models:
-            for seen in ("seen", "unseen"):
-                rows += score_rows("calibrate", seen, name, scores, groups)
-    chosen = {name: model for name, model in MODELS.items() if name in models}
-    for name, model in chosen.items():
-        settings = [str(model.method), str(model.loss)]
+    chosen = [(name, model) for name, model in known.items() if name in models]
+    for name, model in chosen:
+        settings = fit_settings(model)
         with record_skips(store):
-            log(f"battery calibrate: {name}, seen cells")
+            log(f"battery calibrate: {name}, seen cells, temperature {model.temperature}")
             seen = cached_scores(name, [*settings, "seen"], lambda model=model: score_seen(model, all_pairs, seeds))
-            rows += score_rows("calibrate", "seen", name, seen, groups)
-    for name, model in chosen.items():
-        settings = [str(model.method), str(model.loss)]
+            rows += score_rows("calibrate", "seen", name, seen, groups, temperature=model.temperature)
+    for name, model in chosen:
+        settings = fit_settings(model)
         with record_skips(store):
             parts = []
             for index, (others, these) in enumerate(folds(all_pairs, FOLDS)):
-                log(f"battery calibrate: {name}, unseen cells, fold {index + 1} of {FOLDS}")
+                log(
+                    f"battery calibrate: {name}, unseen cells, temperature {model.temperature}, "
+                    f"fold {index + 1} of {FOLDS}"
+                )
                 parts.append(
                     cached_scores(
                         name,
@@ -103,8 +134,14 @@ def calibrate(
                         lambda model=model, others=others, these=these: score_unseen(model, others, these, seeds),
                     )
                 )
-            rows += score_rows("calibrate", "unseen", name, Scores.joined(parts), groups)
+            joined = Scores.joined(parts)
+            rows += score_rows("calibrate", "unseen", name, joined, groups, temperature=model.temperature)
     return rows
+
+
+def fit_settings(model: Model) -> list[str]:
+    """What a stored result depends on beside the data; results with a measured temperature have no entry for it."""
+    return [str(model.method), str(model.loss), *(["predicted temperature"] if model.heated else [])]
 
 
 def changed_cells(cells: Cells) -> list[dict[str, Any]]:

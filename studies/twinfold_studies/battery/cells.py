@@ -83,6 +83,21 @@ def runs_of(discharges: Iterable[Discharge], *, interval: float = 0.0) -> Datase
     return data if interval == 0 else dataclasses.replace(data, runs=tuple(thinned(run, interval) for run in data.runs))
 
 
+def with_ambient(data: Dataset, discharges: Iterable[Discharge]) -> Dataset:
+    """The same runs with the temperature as second output, and that of the surroundings in its place as an input.
+
+    A row that was inserted for the switch of the load has neither voltage nor temperature.
+    """
+    ambient = {each.name: each.ambient for each in discharges}
+    runs = []
+    for run in data.runs:
+        assert run.w is not None
+        celsius = np.where(np.isnan(run.y[:, 0]), np.nan, run.w[:, 1])
+        w = np.stack([run.w[:, 0], np.full(len(run.ts), ambient[run.name])], axis=1)
+        runs.append(dataclasses.replace(run, y=np.stack([run.y[:, 0], celsius], axis=1), w=w))
+    return Dataset(tuple(runs), ("voltage", "temperature"), ("current", "ambient"))
+
+
 def thinned(run: Run, interval: float) -> Run:
     """Samples at least `interval` apart, and those before and after each change of load (the current is held)."""
     assert run.w is not None

@@ -23,6 +23,8 @@ STATES = 7  # of the black box and the PINN; the first state of the black box is
 TIME_SCALE = 1000.0  # s, in which the voltage of a discharge changes by about its standard deviation
 
 # Initial guess and spread over cells (approximately relative; that of the offset in mole fractions).
+THERMAL: dict[str, tuple[float, float]] = {"C_th": (45.0, 0.5), "R_th": (12.0, 1.0)}
+MAX_ENTROPY = 1e-3  # V/K, of dU/dT beside that of the equations
 SCALARS: dict[str, tuple[float, float]] = {
     "q_max": (1.2e4, 0.3),
     "R_o": (0.12, 1.0),
@@ -41,13 +43,19 @@ class Model:
     method: tuple[AbstractMethod, ...]
     loss: Loss
     random: bool = True  # whether the result depends on the seed
+    heated: bool = False  # whether the temperature is predicted, from that of the surroundings
+
+    @property
+    def temperature(self) -> str:
+        """How the temperature of the cell is known, for tables."""
+        return "predicted" if self.heated else "measured"
 
 
 def scalars(names: tuple[str, ...], per_cell: bool) -> dict[str, Unknown]:
     """Unknown parameters, with a value per cell or a shared one."""
     return {
         name: Unknown(guess, positive=guess > 0, per_group=per_cell, spread=spread)
-        for name, (guess, spread) in SCALARS.items()
+        for name, (guess, spread) in (SCALARS | THERMAL).items()
         if name in names
     }
 
@@ -57,6 +65,30 @@ def residual(per_cell: bool, *, sees: tuple[str, ...] = ("x", "i", "T"), width: 
     names = tuple(SCALARS) if start == "rest" else ("q_max", "R_o")
     learned = Interaction(Network(len(sees), 1, width, 2, zero_last=True), inputs=sees, output_scale=0.1)
     return battery(unknown=scalars(names, per_cell), positive=learned, initial=start, integrator=RK4(3))
+
+
+def heated_residual(per_cell: bool, *, width: int = 6) -> Twin:
+    """The same with the temperature as a state, and with Arrhenius factors: it enters through the physics first."""
+    learned = Interaction(Network(3, 1, width, 2, zero_last=True), inputs=("x", "i", "T"), output_scale=0.1)
+    return battery(
+        unknown=scalars((*SCALARS, *THERMAL), per_cell) | entropy(),
+        positive=learned,
+        initial="rest",
+        temperature="output",
+        arrhenius=True,
+        integrator=RK4(3),
+    )
+
+
+def heated_physics(per_cell: bool) -> Twin:
+    """The fitted physics, with the temperature as a state."""
+    unknown = scalars(("q_max", "R_o", *THERMAL), per_cell) | entropy()
+    return battery(unknown=unknown, initial="rest", temperature="output", integrator=RK4(3))
+
+
+def entropy() -> dict[str, Unknown]:
+    """dU/dT beside that of the equations, shared by all cells."""
+    return {"dU_dT": Unknown(0.0, bounds=(-MAX_ENTROPY, MAX_ENTROPY))}
 
 
 def replacement(per_cell: bool, width: int, *, raw: bool = False, start: Any = "rest") -> Twin:
@@ -140,6 +172,13 @@ MODELS: dict[str, Model] = {
     "hrpinn_small": Model(lambda per_cell: replacement(per_cell, SMALL), STAGES, PLAIN),
     "hrpinn_large": Model(lambda per_cell: replacement(per_cell, LARGE), (Adam(400, learning_rate=3e-3),), PLAIN),
     "node": Model(lambda per_cell: black_box(), (Adam(400, learning_rate=3e-3),), PLAIN),
+}
+
+
+# Models whose temperature is predicted; the names are those of the same models with the measured one.
+HEATED: dict[str, Model] = {
+    "physics_fitted": Model(heated_physics, (LevenbergMarquardt(40),), PLAIN, random=False, heated=True),
+    "hrpinn": Model(heated_residual, (LevenbergMarquardt(100),), PRIOR, heated=True),
 }
 
 

@@ -175,7 +175,8 @@ def bench(
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     minutes: Annotated[float | None, typer.Option(help="Start no further job after this many minutes.")] = None,
     measured: Annotated[
-        str, typer.Option("--data", help="Folder of measurements (battery, first, real); default: TWINFOLD_DATA.")
+        str,
+        typer.Option("--data", help="Folder of measurements (battery, drive, first, real); default: TWINFOLD_DATA."),
     ] = "",
 ) -> None:
     """Run an experiment of the paper, or one that it proposes, and write its tables, figures and report.

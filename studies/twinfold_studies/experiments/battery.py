@@ -7,11 +7,18 @@ import numpy as np
 
 from twinfold.report import format_number
 from twinfold_studies.battery.ageing import ageing
-from twinfold_studies.battery.calibrate import calibrate, calibrate_references, changed_cells, shared_fit
+from twinfold_studies.battery.calibrate import (
+    calibrate,
+    calibrate_baselines,
+    calibrate_references,
+    changed_cells,
+    shared_fit,
+)
 from twinfold_studies.battery.cells import GROUPS, Cells, open_cells, pairs
+from twinfold_studies.battery.conditions import conditions
 from twinfold_studies.battery.efficiency import efficiency
 from twinfold_studies.battery.figures import interaction_curves, voltage_curves
-from twinfold_studies.battery.models import MODELS, SCALARS
+from twinfold_studies.battery.models import HEATED, MODELS, SCALARS
 from twinfold_studies.battery.paper import paper_protocol, split
 from twinfold_studies.battery.showcase import showcase
 from twinfold_studies.battery.speed import speed
@@ -21,7 +28,7 @@ from twinfold_studies.bench.experiment import Experiment, Findings, Options, Pic
 from twinfold_studies.bench.figures import curves, dots
 from twinfold_studies.bench.store import Store
 
-PROTOCOLS = ("paper", "calibrate", "transfer", "efficiency", "ageing")
+PROTOCOLS = ("paper", "calibrate", "temperature", "conditions", "transfer", "efficiency", "ageing")
 ALL_MODELS = (
     "constant",
     "persistence",
@@ -38,8 +45,9 @@ QUICK_MODELS = ("constant", "persistence", "physics", "physics_fitted", "hrpinn"
 FIGURE_SEEDS = 3
 CAPTION = (
     "MAE of the voltage in V. mae_median: median over cells of the mean over seeds. cells_seen: whether the network "
-    "was trained on other discharges of the same cells. Constant and persistence always use the last discharge of the "
-    "cell."
+    "was trained on other discharges of the same cells. temperature: that of the cell, measured or predicted from the "
+    "load and the surroundings. Protocol conditions: trained without all cells of the condition. Constant and "
+    "persistence always use the last discharge of the cell."
 )
 
 
@@ -60,11 +68,15 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
             f"{len(test)} of {len({d.cell for d in test})} other cells for testing."
         )
     if "calibrate" in options.protocols:
-        rows += calibrate(*arguments) + calibrate_references(*arguments)
+        rows += calibrate_baselines(cells, options.models) + calibrate(*arguments) + calibrate_references(*arguments)
         tables.append(Table("changed", "Cells whose capacity changes spontaneously", changed_cells(cells)))
         with record_skips(store):
             timed = cached(store, "battery-speed", [cells.source, str(MODELS["hrpinn"].method)], lambda: speed(cells))
             tables.append(Table("speed", "Time on this machine, and that reported by the paper", timed))
+    if "temperature" in options.protocols:
+        rows += calibrate(*arguments, HEATED)
+    if "conditions" in options.protocols:
+        rows += conditions(*arguments)
     if "transfer" in options.protocols:
         walk_rows, verdicts = random_walk(*arguments)
         rows += walk_rows + square_waves(*arguments)
@@ -122,16 +134,20 @@ def _ranking(rows: Sequence[dict[str, Any]]) -> list[str]:
     for key in dict.fromkeys((r["protocol"], r["cells_seen"], r["group"]) for r in rows):
         here = [r for r in rows if (r["protocol"], r["cells_seen"], r["group"]) == key]
         ordered = sorted(here, key=lambda r: r["mae_median"])
-        listed = ", ".join(f"{r['model']} {format_number(r['mae_median'])}" for r in ordered)
+        listed = ", ".join(f"{_label(r)} {format_number(r['mae_median'])}" for r in ordered)
         sentences.append(f"{key[0]}, {key[1]} cells, {key[2]}: median MAE {listed}.")
     return sentences
+
+
+def _label(row: dict[str, Any]) -> str:
+    return row["model"] + (" (T predicted)" if row["temperature"] == "predicted" else "")
 
 
 def _groups_picture(rows: Sequence[dict[str, Any]], cells: Cells) -> Picture:
     panels: dict[str, dict] = {}
     for row in rows:
         if row["protocol"] == "calibrate" and row["cells_seen"] == "unseen" and row["group"] in (*GROUPS, "all"):
-            panels.setdefault(row["group"], {})[row["model"]] = np.array([row["mae_median"]])
+            panels.setdefault(row["group"], {})[_label(row)] = np.array([row["mae_median"]])
     for row in rows:
         if row["protocol"].startswith("transfer"):
             panels.setdefault(f"{row['group']}, {row['protocol']}", {})[row["model"]] = np.array([row["mae_median"]])

@@ -9,6 +9,7 @@ from twinfold_studies.experiments.conserved import CONSERVED
 from twinfold_studies.experiments.cost import COST
 from twinfold_studies.experiments.cs2 import CS2
 from twinfold_studies.experiments.defaults import DEFAULTS
+from twinfold_studies.experiments.drive import DRIVE
 from twinfold_studies.experiments.first import FIRST_ATTEMPT
 from twinfold_studies.experiments.follow import FOLLOW
 from twinfold_studies.experiments.misspecification import MISSPECIFICATION
@@ -32,6 +33,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         THEORY,
         COST,
         BATTERY,
+        DRIVE,
         NUMERICS,
         CONSERVED,
         FOLLOW,

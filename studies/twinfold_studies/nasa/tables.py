@@ -6,10 +6,9 @@ import io
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from pyarrow import parquet
 
 from twinfold_studies.nasa.cells import ambient
 from twinfold_studies.nasa.collection import DUPLICATE, Builder
@@ -65,6 +64,15 @@ class Fact(NamedTuple):
     published: float = np.nan
     start: datetime | None = None
     cycle: int | None = None
+
+
+def _parquet(path: Path) -> Any:
+    """The reader of Parquet files, which a machine that only reads CSV files does not need."""
+    try:
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError(f"'{path.name}' needs pyarrow: pip install pyarrow, or give a CSV table.") from error
+    return parquet
 
 
 def has_discharges(header: Sequence[str]) -> bool:
@@ -132,7 +140,7 @@ def _discharges(cells: np.ndarray, indices: np.ndarray) -> dict[tuple[str, int],
 
 def _header(path: Path) -> list[str]:
     if path.suffix.lower() == ".parquet":
-        return list(parquet.read_schema(path).names)
+        return list(_parquet(path).read_schema(path).names)
     with path.open("rb") as file:
         return csv_header(file)
 
@@ -140,7 +148,7 @@ def _header(path: Path) -> list[str]:
 def _read(path: Path, names: list[str]) -> Columns:
     """Columns of a table as numbers, except the cells; an empty number is NaN."""
     if path.suffix.lower() == ".parquet":
-        table = parquet.read_table(path, columns=names)
+        table = _parquet(path).read_table(path, columns=names)
         columns, places = {name: table.column(name).to_numpy() for name in names}, None
     else:
         rows = _rows(path)

@@ -14,7 +14,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from twinfold._core import Frozen
 from twinfold.systems._battery.parameters import FARADAY, GAS, KELVIN
+from twinfold.systems._battery.temperature import arrhenius, generated_heat, inner_inputs, temperature_rate
 from twinfold.typing import Parameters, State
 
 MIN_FRACTION = (
@@ -54,6 +56,7 @@ class Interaction(eqx.Module):
     - `output_scale`: the output of the network is in units of this many volt.
     - `raw`: give the network the plain values (default: centred and scaled to about one).
     - `printed`: use the expansion as printed in the paper, which diverges at x = 0.5.
+    - `region` of its inputs, outside of which the network fades to zero; `fade_outside` sets it.
 
     **Example:**
 
@@ -70,6 +73,7 @@ class Interaction(eqx.Module):
     output_scale: float = eqx.field(static=True, default=1.0)
     raw: bool = eqx.field(static=True, default=False)
     printed: bool = eqx.field(static=True, default=False)
+    region: Frozen | None = None
 
     def __call__(self, x: Fraction, i: Fraction, celsius: Fraction, coefficients: Array) -> Fraction:
         known = (printed_expansion if self.printed else expansion)(x, coefficients)
@@ -79,6 +83,9 @@ class Interaction(eqx.Module):
         if not self.raw:
             values = {"x": 4 * (x - 0.5), "i": i - 2, "T": (celsius - 25) / 20}
         learned = self.output_scale * self.network(jnp.stack([values[name] for name in self.inputs]))[0]
+        if self.region is not None:
+            raw = {"x": x, "i": i, "T": celsius}
+            learned = learned * self.region.value.weight(jnp.stack([raw[name] for name in self.inputs]))
         return learned if self.replaces else known + learned
 
 
@@ -110,6 +117,7 @@ class Relations(eqx.Module):
         """`z`: the overpotentials of both electrodes; None if the reactions are symmetric."""
         i, celsius = w[0], w[1]
         overpotentials = symmetric_overpotentials(x, w, p) if z is None else z
+        p = at_temperature(p, celsius)
         out: dict[str, Array] = {"V_o": i * p["R_o"]}
         for index, (side, bulk, surface) in enumerate((("p", x[0], x[1]), ("n", x[2], x[3]))):
             total, at_surface = (bulk + surface) / p["q_max"], _surface_fraction(surface, p)
@@ -136,11 +144,42 @@ class Relations(eqx.Module):
         return positive - self.equilibrium("n", inside, no_current, celsius, p)
 
 
+class HeatedRelations(eqx.Module):
+    """The algebraic variables of a cell whose temperature is its last state, and the heat that it generates, in watt.
+
+    U is that of the mean charge, so that the loss U - V includes diffusion. What a network adds to V_INT is a property
+    of the equilibrium: it is evaluated at the present current, and generates no heat.
+    """
+
+    relations: Relations
+
+    def __call__(
+        self, x: State, w: Float[Array, "2"], p: Parameters, z: Float[Array, "2"] | None = None
+    ) -> dict[str, Array]:
+        i, celsius = w[0], x[-1]
+        out = self.relations(x[:-1], inner_inputs(x, w), p, z)
+        x_p, x_n = _clipped(out["x_p"]), _clipped(out["x_n"])
+        equilibrium = self.relations.equilibrium
+        rest = equilibrium("p", x_p, i, celsius, p) - equilibrium("n", x_n, i, celsius, p)
+        slope = GAS / FARADAY * (jnp.log((1 - x_p) / x_p) - jnp.log((1 - x_n) / x_n)) + p["dU_dT"]
+        return out | {"U": rest, "heat": generated_heat(i, rest - voltage(x, out), slope, celsius)}
+
+
+def at_temperature(p: Parameters, celsius: Fraction) -> Parameters:
+    """The parameters at a temperature, if they have activation energies: resistances fall and rates rise with it."""
+    if "E_R" not in p:
+        return p
+    scaled = {"R_o": p["R_o"] * arrhenius(p["E_R"], celsius), "D": p["D"] * arrhenius(p["E_D"], celsius)}
+    slower = arrhenius(p["E_k"], celsius)
+    return dict(p) | scaled | {"k_p": p["k_p"] / slower, "k_n": p["k_n"] / slower}
+
+
 def symmetric_overpotentials(x: State, w: Float[Array, "2"], p: Parameters) -> Float[Array, "2"]:
     """V_eta of both electrodes for a symmetric reaction, alpha = 1/2: J = 2 J_0 sinh(F V / (2 R T)).
 
     The solution for both parameter sets, and the initial guess for `butler_volmer`.
     """
+    p = at_temperature(p, w[1])
     # A square root is much cheaper than a power.
     ratios = [
         w[0] / p[f"S_{side}"] / (2 * (p[f"k_{side}"] * jnp.sqrt((1 - inside) * inside)))
@@ -155,6 +194,7 @@ def butler_volmer(x: State, z: Float[Array, "2"], w: Float[Array, "2"], p: Param
     For both overpotentials V; `alpha_p` and `alpha_n` are the transfer coefficients.
     """
     thermal_voltage = GAS * (w[1] + KELVIN) / FARADAY
+    p = at_temperature(p, w[1])
     residuals = []
     for index, (side, inside) in enumerate(_surface_fractions(x, p)):
         alpha, v = p[f"alpha_{side}"], z[index] / thermal_voltage
@@ -179,9 +219,18 @@ def rates(x: State, z: dict[str, Array], w: Float[Array, "2"], p: Parameters) ->
     )
 
 
+def heated_rates(x: State, z: dict[str, Array], w: Float[Array, "2"], p: Parameters) -> State:
+    """dx/dt of a cell whose temperature is its last state; the second input is the ambient temperature."""
+    return jnp.append(rates(x[:-1], z, w, p), temperature_rate(z["heat"], x[-1], w[1], p))
+
+
 def voltage(x: State, z: dict[str, Array]) -> Float[Array, ""]:
     """V = V_U,p - V_U,n - V_o' - V_eta,p' - V_eta,n'."""
     return z["V_Up"] - z["V_Un"] - x[4] - x[5] - x[6]
+
+
+def voltage_and_temperature(x: State, z: dict[str, Array]) -> Float[Array, "2"]:
+    return jnp.stack([voltage(x, z), x[-1]])
 
 
 def charged(x_n: Fraction, p: Parameters, drop: Fraction | float = 0.0) -> State:

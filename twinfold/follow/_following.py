@@ -17,7 +17,8 @@ class Following:
     """What one process follows.
 
     **Arguments:** the `fleet`; its `alarms`; the `rows` to write; `key`, which says what is followed: a state of
-    another key is not restored; `max_assets`; `log` for messages; `watch`, called with the output of each batch.
+    another key is not restored; `max_assets`; `log` for messages; `watch`, called with the
+    names, numbers, estimates and alarms of each batch.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Following:
         key: str,
         max_assets: int = 10_000,
         log: Callable[[str], None] = lambda line: None,
-        watch: Callable[[np.ndarray, np.ndarray, FleetOutput, Judged], None] | None = None,
+        watch: Callable[[Sequence[str], np.ndarray, FleetOutput, Judged], None] | None = None,
     ):
         self.fleet, self.alarms, self.rows, self.key = fleet, alarms, rows, key
         self.max_assets, self._log, self._watch = max_assets, log, watch
@@ -75,10 +76,10 @@ class Following:
                 f"ALARM: asset {names[place]!a} at {out.t[place]:.9g}: the innovations differ from those of a "
                 f"healthy plant (score {judged.running[place]:.3g}, limit {judged.limit[place]:.3g})."
             )
-        measured = np.where(np.isfinite(y), y, np.nan)
+        numbers, rows = self.rows.build(names, np.where(np.isfinite(y), y, np.nan), out, judged)
         if self._watch is not None:
-            self._watch(measured, w, out, judged)
-        return self.rows.build(names, measured, out, judged)[1]
+            self._watch(names, numbers, out, judged)
+        return rows
 
     def state(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Everything that is carried: what JSON can hold, and arrays that later samples do not change."""

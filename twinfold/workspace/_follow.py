@@ -3,13 +3,15 @@
 import contextlib
 import gzip
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tomlkit
 
 from twinfold.follow._following import Following
+from twinfold.follow._history import History
 from twinfold.follow._lines import BinaryFile
 from twinfold.follow._rows import FORMATS, SINKS, Rows
 from twinfold.follow._samples import SampleLayout, SampleReader
@@ -20,6 +22,8 @@ from twinfold.workspace._files import MODEL
 from twinfold.workspace._fit import Fitted, load_fitted
 from twinfold.workspace._follow_estimator import prepare
 from twinfold.workspace._workspace import Workspace
+
+PAGE_EVERY = 60.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ def follow_workspace(
     state: Path | None = None,
     folder: Path | None = None,
     run: str | None = None,
+    page: Path | None = None,
     log: Callable[[str], None] = lambda line: None,
 ) -> FollowOutcome:
     """Follow the plants whose samples are in a log, or come from standard input.
@@ -50,36 +55,72 @@ def follow_workspace(
     **Arguments:** `workspace`; `fitted`; `source`, a file of CSV or JSON lines, or None for standard input; `out`, the
     file to write, or None for standard output; `format`: "csv", "jsonl" or "parquet" (default: by the name of `out`);
     `state`, a file to resume from and to save to; `folder` for what is estimated from the data (default: the run
-    folder); `run`, a run of the training data whose own parameters are used; `log` for messages.
+    folder); `run`, a run of the training data whose own parameters are used; `page`, a folder for a page about the
+    plants, written when the samples end and once a minute before; `log` for messages.
     """
     data, info = workspace.config.data, fitted.info
     if data.taps:
         raise ValueError("data.taps: a twin with delayed inputs cannot be followed yet; it would need their past.")
     kind = _format(out, format, state)
     prepared = prepare(workspace, fitted, folder or workspace.run_folder, run=run, log=log)
-    config = workspace.config.follow
+    config, history = workspace.config.follow, None
+    rows = Rows(data.time, info.outputs, info.states, prepared.fleet.parameters, config.band)
     following = Following(
         prepared.fleet,
         prepared.alarms,
-        Rows(data.time, info.outputs, info.states, prepared.fleet.parameters, config.band),
+        rows,
         key=prepared.key,
         max_assets=config.max_assets,
         log=log,
+        watch=None if page is None else (history := History(rows.numbers)).record,
     )
     name = "" if source is None else str(source.resolve())
     about = resume(following, state, name, log)
     reader = SampleReader(_layout(workspace, fitted))
     skip = int(about["lines"]) if about is not None and name and about["source"] == name else 0
+    draw = _page_writer(page, history, workspace, fitted, prepared.fleet.parameters)
     with _opened(source) as file, _writable(out, kind, None if about is None else about["output"]) as (output, length):
         sink = SINKS[kind](output, following.rows.columns, header=not length)
         tell = None if out is None or kind == "parquet" else output
-        loop = Loop(following, reader, file, sink, output=tell, state=state, source=name, skip=skip, log=log)
+        loop = Loop(
+            following, reader, file, sink, output=tell, state=state, source=name, skip=skip, log=log, often=draw
+        )
         counts = loop.run()
+    draw(at_once=True)
     if not reader.begun and not counts.interrupted:
         raise ValueError(f"There is no header with the column {data.time!r} of the times (data.time), and no JSON.")
     return FollowOutcome(
         following.samples, len(following.fleet), following.alarmed, counts.left_out, counts.interrupted
     )
+
+
+def _page_writer(
+    page: Path | None, history: History | None, workspace: Workspace, fitted: Fitted, parameters: Sequence[str]
+) -> Callable[..., None]:
+    """A function that writes the page, once a minute or `at_once`."""
+    if page is None or history is None:
+        return lambda *, at_once=False: None
+    from twinfold.report._follow_page import write_follow_page
+
+    config, info, written = workspace.config.follow, fitted.info, [time.monotonic()]
+
+    def draw(*, at_once: bool = False) -> None:
+        if at_once or time.monotonic() - written[0] >= PAGE_EVERY:
+            write_follow_page(
+                page,
+                history,
+                title=workspace.folder.resolve().name or "plants",
+                outputs=info.outputs,
+                states=info.states,
+                parameters=parameters,
+                units=info.units,
+                probability=config.band,
+                false_alarm_rate=config.false_alarm_rate,
+                window=config.window,
+            )
+            written[0] = time.monotonic()
+
+    return draw
 
 
 def open_model(model: Path, folder: Path, overrides: list[str], *, trust_changed: bool) -> tuple[Workspace, Fitted]:

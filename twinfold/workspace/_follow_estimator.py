@@ -36,11 +36,15 @@ START = 0.1  # of the range of a state: how uncertain it is at first, where noth
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """What `twinfold follow` needs: the `fleet` and its `alarms`, and the `key` of everything they depend on."""
+    """What `twinfold follow` needs: the `fleet` and its `alarms`, and the `key` of everything they depend on.
+
+    `std`: standard deviations of the state at the first sample.
+    """
 
     fleet: Fleet
     alarms: InnovationAlarms
     key: str
+    std: list[float]
 
 
 def prepare(
@@ -74,7 +78,7 @@ def prepare(
     limits = None if known["limits"] is None else _limits(known["limits"])
     alarms = InnovationAlarms(fitted.info.outputs, **options, limits=limits)
     about = [key, known["process"], known["measurement"], known["std"], known["limits"]]
-    return Prepared(fleet, alarms, hashlib.sha256(json.dumps(about).encode()).hexdigest())
+    return Prepared(fleet, alarms, hashlib.sha256(json.dumps(about).encode()).hexdigest(), known["std"])
 
 
 def _without_estimated_start(twin: Twin) -> Twin:

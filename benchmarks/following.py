@@ -192,6 +192,7 @@ def in_a_stream(assets: int, seconds: float, console: Console) -> dict[str, Any]
         "missing_seconds": round((found["sent"] - known) / assets, 3),
         "resumed": resumed,
         "rows_after_restart": len(again["latency"]),
+        "follow_p99_ms_after_restart": round(1e3 * float(np.quantile(again["latency"], 0.99)), 2),
     }
 
 

@@ -43,7 +43,7 @@ class History:
 
     def record(self, names: Sequence[str], numbers: np.ndarray, out: FleetOutput, judged: Judged) -> None:
         """Take one batch: its numbers [B, columns], with which values were accepted and the alarm appended."""
-        refused = (np.isfinite(out.residual) & ~out.accepted).any(axis=1)
+        refused = np.asarray((np.isfinite(out.residual) & ~out.accepted).any(axis=1))
         rows = np.column_stack([numbers, out.accepted, judged.alarm])
         for place, name in enumerate(names):
             standing = self.standings.setdefault(name, Standing())

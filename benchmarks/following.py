@@ -190,7 +190,7 @@ def in_a_stream(assets: int, seconds: float, console: Console) -> dict[str, Any]
         "memory_mb": [round(each, 1) for each in found["memory"]],
         "missing_samples": found["sent"] - known,
         "missing_seconds": round((found["sent"] - known) / assets, 3),
-        "resumed": resumed,
+        "said_at_restart": resumed.replace(str(state), state.name),
         "rows_after_restart": len(again["latency"]),
         "follow_p99_ms_after_restart": round(1e3 * float(np.quantile(again["latency"], 0.99)), 2),
     }

@@ -327,6 +327,16 @@ def test_resumed_bit_for_bit(project, tmp_path):
     assert "damaged" in damaged.stderr
 
 
+def test_a_page(project, tmp_path):
+    names = ["a", "<img src=x onerror=alert(1)>"]
+    done = run(project, "--page", tmp_path / "page", given=as_csv(samples(names, 25)))
+    assert done.exit_code == 0, done.stderr
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert "50 samples of 2 assets" in page
+    assert "&lt;img src=x" in page
+    assert "<img src=x" not in page
+
+
 def test_a_model_file_without_its_configuration(project, tmp_path):
     """A model file and its system.py are enough."""
     (tmp_path / "system.py").write_text(SYSTEM)

@@ -101,7 +101,9 @@ def _page_writer(
     if page is None or history is None:
         return lambda *, at_once=False: None
     from twinfold.report._follow_page import write_follow_page
+    from twinfold.report._twin_report import plotly_script
 
+    plotly_script()  # raises now if the extra is missing, not when the log ends
     config, info, written = workspace.config.follow, fitted.info, [time.monotonic()]
 
     def draw(*, at_once: bool = False) -> None:

@@ -14,6 +14,7 @@ WHAT = {
     "cli": "commands: argument parsing only",
     "workspace": "a user's folder: configuration, run folders, what the commands do",
     "report": "pages about a fitted twin that open offline",
+    "follow": "fleets of plants: lines in, estimates and alarms out",
     "check": "what to know before fitting",
     "monitor": "watching a plant",
     "identify": "what the data determine",

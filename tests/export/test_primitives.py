@@ -75,6 +75,16 @@ CASES = {
     "solve": lambda x: jnp.linalg.solve(large(x), x),
     "triangular": lambda x: jax.scipy.linalg.solve_triangular(large(x), x, trans=1),
     "qr": lambda x: jnp.concatenate([a.ravel() for a in jnp.linalg.qr(large(x)[:, :9])]) ** 2,
+    "triangular factor": lambda x: (
+        jnp.concatenate(
+            [
+                jnp.linalg.qr(a, mode="r").ravel()
+                for a in (large(x)[:, :9], jnp.where(jnp.eye(N, 5) > 0, large(x)[:, :5], 0))
+            ]
+        )
+        ** 2
+    ),
+    "nothing to choose": lambda x: jnp.append(jnp.where(x[:0] > 1, x[:0], 2.0), x[0]),
     "eigh": lambda x: jnp.concatenate(
         [jnp.linalg.eigh(large(x) + large(x).T)[0], jnp.linalg.eigh(square(x))[1].ravel() ** 2]
     ),

@@ -1,36 +1,14 @@
 """A report in a real browser: every figure is drawn, at phone and desktop width, without any network request."""
 
-import shutil
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
-from playwright.sync_api import sync_playwright
+from support.figures import FIGURES
 from support.report_case import HOSTILE, known_twin, make_fit, simulated_runs
 
 import twinfold as tw
 from twinfold.report import write_twin_report
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-# A mark is a line or a point with a length, a bar, or the picture of a heat map.
-FIGURES = """() => [...document.querySelectorAll('.plot')].map(plot => {
-  const box = plot.getBoundingClientRect();
-  const marks = [...plot.querySelectorAll('.scatterlayer path, .barlayer path, .heatmaplayer image')];
-  const drawn = marks.filter(mark => mark.getBoundingClientRect().width + mark.getBoundingClientRect().height > 1);
-  return {id: plot.id, width: box.width, height: box.height, right: box.right, marks: drawn.length};
-})"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip(f"no browser was found: none of {', '.join(BROWSERS)} is installed")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ import pytest
 import twinfold as tw
 from twinfold.export import ExportSpec
 from twinfold.export._c.compiled import FLAGS, CompiledStep, build, find_compiler
-from twinfold.export._step import Step, precision
+from twinfold.export._step import AbstractStep, precision
 
 needs_compiler = pytest.mark.skipif(find_compiler() is None, reason="no C compiler")
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror", "-O1", "-fPIC", "-shared", "-fvisibility=hidden"]
 
 
-def compiled_step(source: Path, step: Step, *, flags: Sequence[str] = FLAGS) -> CompiledStep:
+def compiled_step(source: Path, step: AbstractStep, *, flags: Sequence[str] = FLAGS) -> CompiledStep:
     """The step of a C file, compiled beside it."""
     library = build(find_compiler() or "", [source], source.with_suffix(".so"), flags=flags)
     return CompiledStep(library, step.spec.name, step.state_size, len(step.spec.outputs), step.dtype)

@@ -1,4 +1,4 @@
-"""The commands of a workspace, from a new project to a monitored plant: options in, one call, a table or a path out."""
+"""The commands of a workspace, from a new project to an export: options in, one call, a table or a path out."""
 
 import json
 import re
@@ -300,6 +300,9 @@ def export(
     overrides: Overrides = None,
     run_folder: RunFolder = None,
     run: RunParameters = None,
+    follower: Annotated[
+        bool, typer.Option("--follower", help="Export one sample of the follower of [follow] instead; c or fmu.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder; default: export/ in the run folder.")] = None,
     trust: Trust = False,
 ) -> None:
@@ -308,6 +311,7 @@ def export(
     \b
     Examples:
       twinfold export --to fmu
+      twinfold export --to c --follower
       twinfold export --to c --to onnx --out firmware --set export.dt=0.01 --set export.name=plant
 
     The exit code is 1 if the comparison failed, or an export could not be written.
@@ -317,7 +321,7 @@ def export(
 
         workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
         failed = False
-        for each in export_workspace(workspace, fitted, to, folder=out, run=run):
+        for each in export_workspace(workspace, fitted, to, folder=out, run=run, follower=follower, log=typer.echo):
             for line in each.messages:
                 typer.echo(line)
             for path in each.files:
@@ -353,47 +357,3 @@ def info(
             typer.echo(found.model_dump_json(indent=2))
         else:
             print_info(path, found, common.console())
-
-
-@app.command(rich_help_panel=PANEL)
-def monitor(
-    new: Annotated[list[str], typer.Argument(help="Files of new measurements, with the columns of the data.")],
-    folder: Folder = Path(),
-    overrides: Overrides = None,
-    run_folder: RunFolder = None,
-    healthy: Annotated[
-        list[str] | None,
-        typer.Option(help="Files of the healthy plant; default: the runs held out from the fit, or else all."),
-    ] = None,
-    window: Annotated[int | None, typer.Option(min=2, help="Samples per window.")] = None,
-    rate: Annotated[
-        float, typer.Option("--false-alarm-rate", min=1e-6, max=0.5, help="False alarms per window.")
-    ] = 0.01,
-    old_rate: Annotated[str | None, common.renamed("--rate", "--false-alarm-rate")] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of table, figure and state; default: monitor/ in the run folder.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue with the rows added since the last call.")] = False,
-    trust: Trust = False,
-) -> None:
-    """Monitor a plant with its twin: has the difference between the two changed since the plant was healthy?
-
-    \b
-    Examples:
-      twinfold monitor today.csv
-      twinfold monitor today.csv --healthy january.csv --window 50 --false-alarm-rate 0.001
-      twinfold monitor today.csv --resume
-
-    The exit code is 1 if a change was detected.
-    """
-    with report_errors():
-        from twinfold.workspace._monitor import monitor_workspace
-
-        workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
-        place = workspace.run_folder / "monitor" if out is None else out
-        verdict = monitor_workspace(
-            workspace, fitted, new, healthy=healthy, folder=place, resume=resume, window=window, false_alarm_rate=rate
-        )
-        typer.echo(verdict.message)
-        typer.echo(f"Table, figure and state: {place}")
-        raise typer.Exit(CHECK_FAILED if verdict.status == "changed" else 0)

@@ -71,15 +71,21 @@ def typed_command() -> str:
     return shlex.join(["twinfold", *sys.argv[1:]])
 
 
+def prepare_jax() -> None:
+    """Double precision, and compiled programs of earlier commands."""
+    from twinfold._core import enable_compilation_cache, enable_x64
+
+    enable_x64()
+    enable_compilation_cache()
+
+
 def open_in_x64(folder: Path, overrides: list[str] | None, run_folder: Path | None = None) -> "Workspace":
     """Open the workspace of a command in double precision; `run_folder` is relative to the current folder."""
     import tomlkit
 
-    from twinfold._core import enable_compilation_cache, enable_x64
     from twinfold.workspace import open_workspace
 
-    enable_x64()
-    enable_compilation_cache()
+    prepare_jax()
     changes = list(overrides or [])
     if run_folder is not None:
         changes.append(f"run.folder={tomlkit.string(str(run_folder.resolve())).as_string()}")

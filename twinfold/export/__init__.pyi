@@ -1,5 +1,6 @@
 from ._c.export import export_c as export_c
 from ._fmu.export import export_fmu as export_fmu
+from ._follower import export_follower as export_follower
 from ._formats import export_twin as export_twin
 from ._onnx import export_onnx as export_onnx
 from ._report import ExportReport as ExportReport

@@ -19,7 +19,7 @@ from twinfold.export._onnx_rewrites import rewrite
 from twinfold.export._reference import Reference, build_reference
 from twinfold.export._report import ExportReport, NotExportable
 from twinfold.export._spec import ExportSpec
-from twinfold.export._step import Step, precision
+from twinfold.export._step import AbstractStep, precision
 from twinfold.model import Twin
 
 # Of one step from the same state, relative: onnxruntime rounds differently, so projections stop at other iterates.
@@ -94,7 +94,7 @@ def _contained() -> Iterator[None]:
         jnp.cumsum = cumsum
 
 
-def _convert(step: Step, name: str) -> bytes:
+def _convert(step: AbstractStep, name: str) -> bytes:
     """One function of a step as an ONNX model."""
     with _contained():
         from jax2onnx import to_onnx

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from twinfold.export._spec import ExportSpec
-from twinfold.export._step import Step, build_step, precision
+from twinfold.export._step import AbstractStep, build_step, precision
 from twinfold.model import Twin
 
 
@@ -76,7 +76,7 @@ class StepComparison:
 class Reference:
     """A step, and what the twin computes from many states and in a simulation."""
 
-    step: Step
+    step: AbstractStep
     steps: SingleSteps
     simulation: Simulation
 
@@ -116,7 +116,7 @@ def build_reference(twin: Twin, spec: ExportSpec, *, samples: int, horizon: int,
     with precision(dtype):
         step = build_step(twin, spec, dtype=dtype)
         t, x, w0, w1 = (value.astype(step.dtype) for value in _samples(spec, samples))
-        run_t, run_w = (value.astype(step.dtype) for value in _excitation(spec, horizon))
+        run_t, run_w = (value.astype(step.dtype) for value in excitation(spec, horizon))
         x0 = np.asarray(spec.x0, step.dtype)
         initial, _, status = _init_each(step, np.append(t, run_t[0]), np.vstack([x, x0]), np.vstack([w0, run_w[:1]]))
         good = (status[:-1] == 0) & np.isfinite(initial[:-1]).all(axis=1)
@@ -150,7 +150,7 @@ def _samples(spec: ExportSpec, count: int) -> tuple[np.ndarray, ...]:
     return t, x, w0, w1
 
 
-def _excitation(spec: ExportSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
+def excitation(spec: ExportSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Times and inputs of a simulation: sine waves through the range of the inputs."""
     _, _, w_low, w_high = spec.ranges()
     k = np.arange(count + 1)
@@ -158,13 +158,13 @@ def _excitation(spec: ExportSpec, count: int) -> tuple[np.ndarray, np.ndarray]:
     return spec.t0 + spec.dt * k, (w_high + w_low) / 2 + (w_high - w_low) / 2 * waves
 
 
-def _init_each(step: Step, t: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
+def _init_each(step: AbstractStep, t: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, ...]:
     """`init` for each sample in turn."""
     each = jax.jit(lambda *samples: jax.lax.map(lambda s: step.init(s[0], s[1], s[2], step.defaults), samples))
     return tuple(np.asarray(value) for value in each(t, x, w))
 
 
-def _step_each(step: Step, *samples: np.ndarray) -> tuple[np.ndarray, ...]:
+def _step_each(step: AbstractStep, *samples: np.ndarray) -> tuple[np.ndarray, ...]:
     """A step from each given state or, if the last of `samples` is true, from the result of the step before it."""
 
     def body(last: Any, sample: tuple) -> tuple:

@@ -10,6 +10,7 @@ weights are constants. The steps are those of a rollout: the first has length ze
 a step that ends in a non-finite state keeps the last finite one.
 """
 
+import abc
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,51 +51,41 @@ class Function(NamedTuple):
     results: list[str]
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    """The functions of an exported twin, their sizes, and its parameters: names, default values, vector -> mapping."""
+class AbstractStep(abc.ABC):
+    """The functions of an export, their sizes, and its parameters: names and default values.
 
-    twin: Twin
+    `about`: what a caller should know beside that, in lines of text. x is the beginning of the state, and the
+    violation of the constraints is its end.
+    """
+
     spec: ExportSpec
     dtype: np.dtype
     constraints: int
-    algebraic: int
     parameters: tuple[str, ...]
     defaults: np.ndarray
-    unravel: Callable[[Any], Any]
+    about: tuple[str, ...]
 
     @property
+    @abc.abstractmethod
     def state_size(self) -> int:
-        return len(self.spec.states) + 2 * self.constraints + self.algebraic
+        """The length of the state."""
 
     @property
+    @abc.abstractmethod
     def functions(self) -> dict[str, Function]:
         """`init`, `step` and `output` by name."""
-        x, w, p = (len(self.spec.states),), (len(self.spec.inputs),), (len(self.parameters),)
-        state = (self.state_size,)
-        return {
-            "init": Function(self.init, {"t": (), "x0": x, "w": w, "p": p}, ["state", "y", "status"]),
-            "step": Function(
-                self.step, {"t": (), "w0": w, "w1": w, "p": p, "state": state}, ["state_next", "y", "status"]
-            ),
-            "output": Function(self.output, {"t": (), "w": w, "p": p, "state": state}, ["y"]),
-        }
 
+    @abc.abstractmethod
     def init(self, t: Any, x0: Any, w: Vector, p: Vector) -> tuple[Vector, Vector, Status]:
-        """The state at `t`, moved onto the manifold, with outputs and status."""
-        values, inputs, cell = self.unravel(p), self._inputs(w), self.twin.cell
-        level = cell.constraint.level(t, x0, values)
-        return self._advance(t, 0.0, initial_cell_state(cell, t, x0, inputs, values), inputs, inputs, values, level)
+        """The state at `t`, with outputs and status."""
 
+    @abc.abstractmethod
     def step(self, t: Any, w0: Vector, w1: Vector, p: Vector, state: Vector) -> tuple[Vector, Vector, Status]:
         """The state at `t + dt`, with outputs and status."""
-        before, level = self._unpack(state)
-        return self._advance(t, float(self.spec.dt), before, self._inputs(w0), self._inputs(w1), self.unravel(p), level)
 
+    @abc.abstractmethod
     def output(self, t: Any, w: Vector, p: Vector, state: Vector) -> Vector:
         """The outputs at `t` without a step."""
-        now, _ = self._unpack(state)
-        return self.twin.outputs(t, now.x, self._inputs(w), self.unravel(p), now.z)
 
     def description(self) -> dict[str, Any]:
         """What a caller of the exported functions has to know, for a JSON file beside them."""
@@ -117,6 +108,57 @@ class Step:
                 for name, function in self.functions.items()
             },
         }
+
+    def functions_of(self, init: Callable, step: Callable, output: Callable) -> dict[str, Function]:
+        """These functions with the shapes of their arguments."""
+        x, w, p = (len(self.spec.states),), (len(self.spec.inputs),), (len(self.parameters),)
+        state = (self.state_size,)
+        return {
+            "init": Function(init, {"t": (), "x0": x, "w": w, "p": p}, ["state", "y", "status"]),
+            "step": Function(step, {"t": (), "w0": w, "w1": w, "p": p, "state": state}, ["state_next", "y", "status"]),
+            "output": Function(output, {"t": (), "w": w, "p": p, "state": state}, ["y"]),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Step(AbstractStep):
+    """The functions of an exported twin."""
+
+    twin: Twin
+    spec: ExportSpec
+    dtype: np.dtype
+    constraints: int
+    algebraic: int
+    parameters: tuple[str, ...]
+    defaults: np.ndarray
+    unravel: Callable[[Any], Any]
+    about: tuple[str, ...] = (
+        "state: x, the levels of the constraints, the algebraic variables, and the violation after the last step.",
+    )
+
+    @property
+    def state_size(self) -> int:
+        return len(self.spec.states) + 2 * self.constraints + self.algebraic
+
+    @property
+    def functions(self) -> dict[str, Function]:
+        return self.functions_of(self.init, self.step, self.output)
+
+    def init(self, t: Any, x0: Any, w: Vector, p: Vector) -> tuple[Vector, Vector, Status]:
+        """The state at `t`, moved onto the manifold, with outputs and status."""
+        values, inputs, cell = self.unravel(p), self._inputs(w), self.twin.cell
+        level = cell.constraint.level(t, x0, values)
+        return self._advance(t, 0.0, initial_cell_state(cell, t, x0, inputs, values), inputs, inputs, values, level)
+
+    def step(self, t: Any, w0: Vector, w1: Vector, p: Vector, state: Vector) -> tuple[Vector, Vector, Status]:
+        """The state at `t + dt`, with outputs and status."""
+        before, level = self._unpack(state)
+        return self._advance(t, float(self.spec.dt), before, self._inputs(w0), self._inputs(w1), self.unravel(p), level)
+
+    def output(self, t: Any, w: Vector, p: Vector, state: Vector) -> Vector:
+        """The outputs at `t` without a step."""
+        now, _ = self._unpack(state)
+        return self.twin.outputs(t, now.x, self._inputs(w), self.unravel(p), now.z)
 
     def _inputs(self, w: Any) -> Any:
         return w if len(self.spec.inputs) else None
@@ -159,10 +201,12 @@ def build_step(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step
     if outputs != len(spec.outputs):
         raise ValueError(f"ExportSpec(outputs=...): {len(spec.outputs)} names for {outputs} outputs.")
     z = eqx.filter_eval_shape(initial_cell_state, twin.cell, spec.t0, x0, w0, values).z
-    return Step(twin, spec, dtype, constraints, 0 if z is None else z.shape[0], *_ravel(values, dtype))
+    return Step(twin, spec, dtype, constraints, 0 if z is None else z.shape[0], *ravel_parameters(values, dtype))
 
 
-def _ravel(values: dict[str, Any], dtype: np.dtype) -> tuple[tuple[str, ...], np.ndarray, Callable[[Any], Any]]:
+def ravel_parameters(
+    values: dict[str, Any], dtype: np.dtype
+) -> tuple[tuple[str, ...], np.ndarray, Callable[[Any], Any]]:
     """Names and values of all real parameters, and how to restore the mapping from a vector; others are constant."""
     real, constant = eqx.partition(values, lambda leaf: jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact))
     vector, restore = jax.flatten_util.ravel_pytree(real)

@@ -39,16 +39,24 @@ class FeatureLimits:
 
     def score(self, deviation: np.ndarray) -> float:
         """Return the largest deviation to a judged side beyond what is allowed, in healthy standard deviations."""
-        both = (np.stack([deviation, -deviation]) - self.allowed) / self.spread
-        return float(both[self.sides].max())
+        return float(self.scores(deviation))
 
     def limit(self, weight: float) -> float:
         """Return the score that a healthy mean with squared weights summing to `weight` exceeds at the stated rate."""
+        return float(self.limits(np.asarray(weight)))
+
+    def scores(self, deviation: np.ndarray) -> np.ndarray:
+        """Return the scores of deviations [..., p]."""
+        both = (np.stack([deviation, -deviation], axis=-2) - self.allowed) / self.spread
+        return np.asarray(both[..., self.sides].max(axis=-1))
+
+    def limits(self, weight: np.ndarray) -> np.ndarray:
+        """Return the limits for weights of any shape."""
         quantile = special.stdtrit(self.count - 1, 1 - self.false_alarm_rate / int(self.sides.sum()))
-        return float(quantile * np.sqrt(weight + 1 / self.count))
+        return np.asarray(quantile * np.sqrt(weight + 1 / self.count))
 
     def clip(self, deviation: np.ndarray) -> np.ndarray:
-        """Return the deviation, limited to `MAX_DEVIATION` times the limit of a single cycle."""
+        """Return the deviations [..., p], limited to `MAX_DEVIATION` times the limit of a single cycle."""
         bound = self.allowed + MAX_DEVIATION * self.limit(1.0) * self.spread
         return np.clip(deviation, -bound, bound)
 

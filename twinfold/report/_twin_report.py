@@ -85,7 +85,7 @@ def write_twin_report(
     """
     for name in (*(states or ()), *(name for pair in (units or {}).items() for name in pair if name)):
         check_name(name, "write_twin_report(states=..., units=...)")
-    folder, script = Path(folder), _plotly_script()
+    folder, script = Path(folder), plotly_script()
     given = {"test": test, "valid": valid, "train": train}
     data = {split: each for split, each in given.items() if each is not None}
     units = dict(units or {})
@@ -221,7 +221,8 @@ def _flatten(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, st
     return pairs
 
 
-def _plotly_script() -> str:
+def plotly_script() -> str:
+    """The text of plotly's script. **Raises:** `ImportError` without plotly."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError as error:

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, Strict, field_validator, model_valid
 from pydantic_core import PydanticCustomError
 
 from twinfold.io import check_regular_file
-from twinfold.io._settings import Name, Names, OptionalName, Settings, Strings, Values, validate
+from twinfold.io._settings import Name, Names, Numbers, OptionalName, Settings, Strings, Values, validate
 from twinfold.workspace._overrides import override
 
 if TYPE_CHECKING:
@@ -197,6 +197,35 @@ class ExportConfig(Settings):
     dt: Positive | None = None
 
 
+class FollowConfig(Settings):
+    """[follow]: how a plant is followed; see `twinfold.estimate`.
+
+    `estimator`: an extended or an unscented Kalman filter. `process` and `measurement`: standard deviations of the
+    noise of states (per square root of time) and outputs, one for all, one for each by name, or "estimate" for maximum
+    likelihood on the training data. `drift`: parameters that are followed, with the standard deviation that a unit of
+    time adds to each; `spread`, how uncertain they are at first; both in units of `raw`, about relative. `x0` and `std`
+    of the state at the first sample: by default as the twin computes it. `gate`: the probability that a good value is
+    refused, 0 to refuse none. `band`: the probability of low to high. Alarms: samples per `window`, `false_alarm_rate`
+    per window. `asset`: the column that names it (default: data.group, data.run). `max_gap`: a longer silence starts an
+    asset over (default: data.max_step). `max_assets`: those beyond are left out.
+    """
+
+    estimator: Literal["ekf", "ukf"] = "ekf"
+    process: Literal["estimate"] | Weight | dict[Name, Weight] = "estimate"
+    measurement: Literal["estimate"] | Positive | dict[Name, Positive] = "estimate"
+    drift: dict[Name, Weight] = Field(default_factory=dict)
+    spread: dict[Name, Positive] = Field(default_factory=dict)
+    x0: Numbers | None = None
+    std: Weight | dict[Name, Weight] | None = None
+    gate: Annotated[float, Field(ge=0, lt=1)] = 1e-6
+    band: Annotated[float, Field(gt=0, lt=1)] = 0.9
+    window: Annotated[int, Field(ge=2, le=MAX_INTEGER)] = 20
+    false_alarm_rate: Annotated[float, Field(gt=0, lt=0.5)] = 0.001
+    asset: OptionalName = ""
+    max_gap: Positive | None = None
+    max_assets: Count = 10_000
+
+
 class Config(Settings):
     """All settings of a workspace, one field per section; `model` has the arguments of `twin()` in system.py.
 
@@ -216,6 +245,7 @@ class Config(Settings):
     loss: LossConfig = LossConfig()
     run: RunConfig = RunConfig()
     export: ExportConfig = ExportConfig()
+    follow: FollowConfig = FollowConfig()
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """The sections as plain tables, without the settings that are None."""

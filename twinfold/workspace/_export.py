@@ -1,24 +1,43 @@
 """Export the fitted twin of a workspace, with its names, its step and the ranges of its data."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from twinfold.export import ExportReport, ExportSpec, export_twin
+from twinfold.export import ExportReport, ExportSpec, export_follower, export_twin
 from twinfold.workspace._fit import Fitted
+from twinfold.workspace._follow_estimator import prepare
 from twinfold.workspace._workspace import Workspace
 
 
 def export_workspace(
-    workspace: Workspace, fitted: Fitted, to: Sequence[str], *, folder: Path | None = None, run: str | None = None
+    workspace: Workspace,
+    fitted: Fitted,
+    to: Sequence[str],
+    *,
+    folder: Path | None = None,
+    run: str | None = None,
+    follower: bool = False,
+    log: Callable[[str], None] = lambda line: None,
 ) -> list[ExportReport]:
     """Export a fitted twin and compare each export with the twin.
 
     **Arguments:** `workspace`; `fitted`; `to`, targets: "c", "fmu", "onnx", "stablehlo"; `folder`, with a
     subfolder for each target (default: `export` in the run folder); `run`, a run of the training data whose own
-    parameters are exported.
+    parameters are exported; `follower`: export one sample of the follower that [follow] describes, "c" or "fmu"; `log`
+    for messages.
     """
     folder = workspace.run_folder / "export" if folder is None else folder
+    if follower:
+        prepared = prepare(workspace, fitted, workspace.run_folder, run=run, log=log)
+        return export_follower(
+            prepared.fleet.estimator,
+            export_spec(workspace, fitted),
+            folder,
+            std=prepared.std,
+            parameters=workspace.config.follow.spread,
+            to=to,
+        )
     return export_twin(fitted.twin, export_spec(workspace, fitted, run=run), folder, to=to)
 
 

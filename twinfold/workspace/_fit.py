@@ -168,10 +168,11 @@ def seen_split(workspace: Workspace, fitted: Fitted) -> DataSplit:
     return folds.given
 
 
-def load_fitted(workspace: Workspace, *, trust_changed: bool = False) -> Fitted:
+def load_fitted(workspace: Workspace, *, trust_changed: bool = False, model: Path | None = None) -> Fitted:
     """Load the fitted twin of a workspace.
 
-    **Arguments:** `workspace`; `trust_changed`: run system.py even if it is not the file that the twin was fitted with.
+    **Arguments:** `workspace`; `trust_changed`: run system.py even if it is not the file that the twin was fitted with;
+    `model`: a model file other than that in the run folder.
 
     **Raises:** `FileNotFoundError` before the first fit; `ValueError` if system.py was changed.
 
@@ -192,7 +193,7 @@ def load_fitted(workspace: Workspace, *, trust_changed: bool = False) -> Fitted:
     fitted.info.states, fitted.twin.parameters()["k"]
     ```
     """
-    path = workspace.run_folder / files.MODEL
+    path = workspace.run_folder / files.MODEL if model is None else model
     info = read_info(path)
     system = workspace.load_system(
         arguments=stored_arguments(info.config), sha256=info.system_source_sha256, trust_changed=trust_changed

@@ -39,6 +39,8 @@ class Workspace:
     def as_fitted(self, overrides: Sequence[str] = ()) -> "Workspace":
         """The workspace with the configuration that the fit in its run folder was made with.
 
+        The sections [run] and [follow] stay as they are: a fit does not depend on them.
+
         **Arguments:** `overrides`, see `open_workspace`. Before the first fit, the workspace is returned as it is.
         """
         from twinfold.workspace._files import read_fit_config
@@ -47,7 +49,7 @@ class Workspace:
             stored = read_fit_config(self.run_folder, overrides)
         except FileNotFoundError:
             return self
-        return replace(self, config=stored.model_copy(update={"run": self.config.run}))
+        return replace(self, config=stored.model_copy(update={"run": self.config.run, "follow": self.config.follow}))
 
     def differences(self, other: "Workspace") -> list[str]:
         """The settings, as `section.name`, that two workspaces do not have in common."""

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from twinfold.export._isolated import IsolatedError, run_isolated
 from twinfold.export._reference import Reference, StepComparison, build_reference
 from twinfold.export._report import ExportReport
 from twinfold.export._spec import ExportSpec
-from twinfold.export._step import build_step, precision
+from twinfold.export._step import AbstractStep, build_step, precision
 from twinfold.model import Twin
 
 TOLERANCE = 1e-12  # of one step from the same state, relative
@@ -55,30 +56,43 @@ def export_c(
     ```
     """
     with precision(np.float64):
-        files = write_source(build_step(twin, spec), Path(folder))
-    compiler = find_compiler()
+        step = build_step(twin, spec)
+    return export_step_c(
+        step, Path(folder), lambda: reference or build_reference(twin, spec, samples=samples, horizon=horizon)
+    )
+
+
+def export_step_c(
+    step: AbstractStep, folder: Path, reference: Callable[[], Reference], *, tolerance: float = TOLERANCE
+) -> ExportReport:
+    """Write the C of a step, compile it and compare it with what the twin computes, which `reference` returns.
+
+    **Arguments:** `tolerance` of one step.
+    """
+    with precision(np.float64):
+        files = write_source(step, folder)
+    spec, compiler = step.spec, find_compiler()
     if compiler is None:
         size = sum(file.stat().st_size for file in files)
         messages = ["C: no C compiler (cc, gcc, clang) was found. The files are written but not checked."]
         return ExportReport("c", files, False, None, None, size, messages)
-    if reference is None:
-        reference = build_reference(twin, spec, samples=samples, horizon=horizon)
+    known = reference()
     with tempfile.TemporaryDirectory() as scratch:
         library = build(compiler, [files[0]], Path(scratch) / f"{spec.name}.so")
         size = code_size(library)
         messages = [f"C: {spec.name}.c compiled with {' '.join(FLAGS[:2])}: {size} bytes of code and constants."]
         try:
-            steps, drift = compare_library(library, reference)
+            steps, drift = compare_library(library, known)
         except IsolatedError as error:
             messages.append(f"C: {error} The check FAILED; the files are written.")
             return ExportReport("c", files, False, None, None, size, messages)
     messages += [
-        *steps.messages("C", TOLERANCE),
-        f"C: a simulation of {reference.simulation.length} steps differs from the twin by at most {drift:.1e}.",
+        *steps.messages("C", tolerance),
+        f"C: a simulation of {known.simulation.length} steps differs from the twin by at most {drift:.1e}.",
     ]
-    if skipped := reference.steps.skipped:
+    if skipped := known.steps.skipped:
         messages.append(f"C: {skipped} sampled states could not be moved onto the manifold and were skipped.")
-    return ExportReport("c", files, steps.passed(TOLERANCE), steps.difference, drift, size, messages)
+    return ExportReport("c", files, steps.passed(tolerance), steps.difference, drift, size, messages)
 
 
 def compare_library(library: Path, reference: Reference) -> tuple[StepComparison, float]:

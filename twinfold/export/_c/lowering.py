@@ -16,6 +16,7 @@ from twinfold.export._report import NotExportable
 
 Rule = Callable[..., list[Nodes]]
 RULES: dict[str, Rule] = {}
+USED = "used"  # in the parameters that a rule gets: which of its results anything uses
 
 # Primitives that no step in C can have, and what to do about them.
 _UNSUPPORTED = {
@@ -52,6 +53,8 @@ def lower(graph: Graph, closed: Any, args: list[Nodes]) -> list[Nodes]:
             return graph.constants(np.asarray(atom.val, dtype=getattr(atom.aval, "dtype", None)))
         return known[atom]
 
+    needed = {atom for each in jaxpr.eqns for atom in each.invars if not isinstance(atom, core.Literal)}
+    needed |= {atom for atom in jaxpr.outvars if not isinstance(atom, core.Literal)}
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         if name == "debug_callback":
@@ -60,7 +63,8 @@ def lower(graph: Graph, closed: Any, args: list[Nodes]) -> list[Nodes]:
             advice = _UNSUPPORTED.get(name, "rewrite the model without it, or export to StableHLO, which has it")
             raise NotExportable(f"export to C: there is no rule for the JAX primitive '{name}': {advice}.")
         dtype = np.dtype(equation.outvars[0].aval.dtype) if equation.outvars else None
-        results = RULES[name](graph, equation.params, dtype, *(nodes(atom) for atom in equation.invars))
+        params = equation.params | {USED: [each in needed for each in equation.outvars]}
+        results = RULES[name](graph, params, dtype, *(nodes(atom) for atom in equation.invars))
         for variable, value in zip(equation.outvars, results, strict=True):
             if value.shape != variable.aval.shape:
                 raise AssertionError(f"{name}: the rule gives shape {value.shape}, not {variable.aval.shape}")

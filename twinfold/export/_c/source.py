@@ -13,7 +13,7 @@ from twinfold.export._c.passes import optimise
 from twinfold.export._c.primitives import lower
 from twinfold.export._c.writer import Writer, c_type, literal, string_literal
 from twinfold.export._files import c_helpers, render, write_files
-from twinfold.export._step import MESSAGES, Function, Step
+from twinfold.export._step import MESSAGES, AbstractStep, Function
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Source:
     header: str
 
 
-def generate_source(step: Step) -> Source:
+def generate_source(step: AbstractStep) -> Source:
     """The C99 source of a step. **Raises:** `NotExportable` if a primitive has no rule."""
     spec, graph, prefix = step.spec, Graph(), f"{step.spec.name}_"
     writers = {name: _write_body(graph, prefix, function, step.dtype) for name, function in step.functions.items()}
@@ -40,6 +40,7 @@ def generate_source(step: Step) -> Source:
         "parameters": step.parameters,
         "constraints": step.constraints,
         "state_size": step.state_size,
+        "about": step.about,
     }
     code = render(
         "step.c.j2",
@@ -55,7 +56,7 @@ def generate_source(step: Step) -> Source:
     return Source(code, render("step.h.j2", **values))
 
 
-def write_source(step: Step, folder: Path) -> list[Path]:
+def write_source(step: AbstractStep, folder: Path) -> list[Path]:
     """Write NAME.c and NAME.h."""
     source, name = generate_source(step), step.spec.name
     return write_files(folder, {f"{name}.c": source.code, f"{name}.h": source.header})

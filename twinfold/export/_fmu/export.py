@@ -6,7 +6,7 @@ import platform
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +22,7 @@ from twinfold.export._isolated import IsolatedError
 from twinfold.export._reference import Reference, build_reference
 from twinfold.export._report import ExportReport
 from twinfold.export._spec import ExportSpec
-from twinfold.export._step import Step, build_step, precision
+from twinfold.export._step import AbstractStep, build_step, precision
 from twinfold.io import atomic_write
 from twinfold.model import Twin
 
@@ -67,9 +67,25 @@ def export_fmu(
         report.files[0].name, report.checked  # 'lag.fmu', True
     ```
     """
-    path, linear = Path(folder) / f"{spec.name}.fmu", twin.cell.input_interpolation == "linear"
     with precision(np.float64):
         step = build_step(twin, spec)
+    return export_step_fmu(
+        step,
+        Path(folder),
+        lambda: reference or build_reference(twin, spec, samples=1, horizon=horizon),
+        linear=twin.cell.input_interpolation == "linear",
+    )
+
+
+def export_step_fmu(
+    step: AbstractStep, folder: Path, reference: Callable[[], Reference], *, linear: bool
+) -> ExportReport:
+    """Write the FMU of a step and compare it with what the twin computes, which `reference` returns.
+
+    **Arguments:** `linear`: inputs change during a step, as their derivatives say.
+    """
+    spec = step.spec
+    path = folder / f"{spec.name}.fmu"
     variables = fmu_variables(step)
     files, guid = _contents(step, variables, linear)
     compiler = find_compiler()
@@ -77,8 +93,7 @@ def export_fmu(
         _write_archive(path, files)
         messages = ["FMU: no C compiler was found. The FMU contains source but no binary, and is not checked."]
         return ExportReport("fmu", [path], False, None, None, path.stat().st_size, messages)
-    if reference is None:
-        reference = build_reference(twin, spec, samples=1, horizon=horizon)
+    known = reference()
     with tempfile.TemporaryDirectory() as scratch:
         write_files(Path(scratch), {Path(name).name: content for name, content in files.items()})
         target, suffix = binary_target()
@@ -87,11 +102,11 @@ def export_fmu(
         size = path.stat().st_size
         messages = [f"FMU: {path.name}, {size} bytes, binary for {target}."]
         try:
-            compared = compare_fmu(library, guid, path, variables, reference, linear=linear)
+            compared = compare_fmu(library, guid, path, variables, known, linear=linear)
         except IsolatedError as error:
             messages.append(f"FMU: {error} The check FAILED; the file is written.")
             return ExportReport("fmu", [path], False, None, None, size, messages)
-    messages += _messages(compared, reference.simulation.length)
+    messages += _messages(compared, known.simulation.length)
     drift = max(compared.by_host, compared.by_fmpy or 0.0)
     return ExportReport("fmu", [path], compared.passed(TOLERANCE), None, drift, size, messages)
 
@@ -127,7 +142,7 @@ def binary_target() -> tuple[str, str]:
     return ("linux64" if wide else f"{machine}-linux"), ".so"
 
 
-def _contents(step: Step, variables: list[Variable], linear: bool) -> tuple[dict[str, str | bytes], str]:
+def _contents(step: AbstractStep, variables: list[Variable], linear: bool) -> tuple[dict[str, str | bytes], str]:
     """The text files of the FMU by name, and its GUID."""
     spec = step.spec
     with precision(np.float64):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from twinfold.export._step import Step
+from twinfold.export._step import AbstractStep
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Variable:
     description: str
 
 
-def fmu_variables(step: Step) -> list[Variable]:
+def fmu_variables(step: AbstractStep) -> list[Variable]:
     """All variables in the order of `fmi2.c.j2`: inputs, outputs, states, parameters, start values, violations, status.
 
     A name that is taken gets that of its group as a prefix; `time` is taken by hosts.

@@ -58,6 +58,8 @@ def _clamp(graph: Graph, params: Any, dtype: np.dtype, low: Nodes, x: Nodes, hig
 
 @rule("select_n")
 def _select_n(graph: Graph, params: Any, dtype: np.dtype, which: Nodes, *cases: Nodes) -> list[Nodes]:
+    if not cases[0].size:
+        return [cases[0]]
     index = graph.dtype(which)
     if index.kind == "b":
         return [elementwise(graph, "select", which, cases[1], cases[0])]

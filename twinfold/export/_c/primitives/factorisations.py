@@ -7,7 +7,7 @@ import numpy as np
 
 from twinfold.export._c.arrays import contiguous
 from twinfold.export._c.graph import Graph, Nodes, Statement, buffer_key
-from twinfold.export._c.lowering import rule
+from twinfold.export._c.lowering import USED, rule
 from twinfold.export._c.writer import Writer, emit
 from twinfold.export._report import NotExportable
 
@@ -70,6 +70,9 @@ def _qr(graph: Graph, params: Any, dtype: np.dtype, x: Nodes) -> list[Nodes]:
             "export to C: a QR factorisation with more columns than rows, with pivoting or with a full Q is not "
             'supported; use `jnp.linalg.qr(a, mode="reduced")` of a tall matrix.'
         )
+    if not params[USED][0]:  # as in `jnp.linalg.qr(a, mode="r")`
+        (upper,) = _batched(graph, x, "qr_r", (rows, columns), [(columns, columns)], dtype)
+        return [graph.full(x.shape, 0, dtype), upper]
     return _batched(graph, x, "qr", (rows, columns), [(rows, columns), (columns, columns)], dtype, dtype)
 
 

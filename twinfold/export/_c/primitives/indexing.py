@@ -65,7 +65,7 @@ def _gather(graph: Graph, params: Any, dtype: np.dtype, x: Nodes, indices: Nodes
     hidden = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     window = dict(zip(numbers.offset_dims, (axis for axis in range(x.ndim) if axis not in hidden), strict=True))
     batching = dict(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
-    windows = _Windows(x.shape, sizes, window, numbers.start_index_map, batching)
+    windows = _Windows(x.shape, sizes, window, tuple(map(int, numbers.start_index_map)), batching)
     batch_sizes = iter(indices.shape[:-1])
     shape = [
         sizes[window[axis]] if axis in window else next(batch_sizes) for axis in range(indices.ndim - 1 + len(window))
@@ -89,7 +89,7 @@ def _scatter(graph: Graph, params: Any, dtype: Any, x: Nodes, indices: Nodes, v:
     sizes = [1] * x.ndim
     for axis, operand_axis in window.items():
         sizes[operand_axis] = v.shape[axis]
-    windows = _Windows(x.shape, sizes, window, numbers.scatter_dims_to_operand_dims, batching)
+    windows = _Windows(x.shape, sizes, window, tuple(map(int, numbers.scatter_dims_to_operand_dims)), batching)
     writes = []
     for place in np.ndindex(*v.shape):
         position, inside = windows.locate(graph, indices, place)

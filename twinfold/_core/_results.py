@@ -68,6 +68,12 @@ class RESULTS(eqx.Enumeration):
         "state. Something changes faster than the samples tell (a substrate that runs out, say), and the state may be "
         "wrong from there on, even where it satisfies its constraint: take more `substeps=` or closer samples."
     )
+    events = (
+        "Events follow each other without end, or one leaves its condition at zero and at rest, where the next would "
+        "be missed; the state is held from there on. A ball that comes to rest does this (Zeno), and so does a relay "
+        "without hysteresis: switch to another mode there (`Event(mode=...)`), in which the state stays where it is. "
+        "If there are as many events as that between two samples, give `max_events=`, or closer samples."
+    )
 
 
 def first_failure(results: RESULTS) -> RESULTS:

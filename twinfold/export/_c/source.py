@@ -40,6 +40,8 @@ def generate_source(step: Step) -> Source:
         "parameters": step.parameters,
         "constraints": step.constraints,
         "state_size": step.state_size,
+        "events": step.events,
+        "places": {} if step.events is None else step.events.places(step.events_at),
     }
     code = render(
         "step.c.j2",

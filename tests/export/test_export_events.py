@@ -28,7 +28,7 @@ def test_the_state_of_a_step_has_the_mode_and_the_last_event():
     step = build_step(RELAY, SPEC)
     places = step.description()["state"]
     one, p = jnp.ones(1), jnp.asarray(step.defaults)
-    state, *_ = step.init(0.0, jnp.zeros(1), one, p)
+    state, y, status = step.init(0.0, jnp.zeros(1), one, p)
     follow = jax.jit(step.step)
     for k in range(7):
         state, y, status = follow(0.1 * k, one, one, p, state)

@@ -18,6 +18,7 @@ LONG = {
     "twinfold.export.export_onnx",
     "twinfold.identify.guarded_fit",
     "twinfold.plot.training_curves",
+    "twinfold.systems.simulate_load",
 }
 
 

@@ -33,6 +33,7 @@ def drop():
     def outcome(theta):
         height, e, g = theta
         out = simulate_unchecked(BALL, jnp.stack([height, 0 * height]), jnp.asarray(TS), None, {"e": e, "g": g})
+        assert out.events is not None
         return jnp.concatenate([out.events.first(2).times, out.xs[-1]]), out
 
     def with_derivatives(theta):
@@ -123,6 +124,7 @@ def test_a_relay_oscillates_with_its_period():
     assert [row["event"] for row in out.events.table()] == ["off", "on"] * 3
     assert [row["mode"] for row in out.events.table()] == [0, 1] * 3
     np.testing.assert_array_equal(out.ys[:, 1], out.trajectory.modes)
+    assert out.trajectory.stopped is not None
     assert not out.trajectory.stopped.any()
 
 
@@ -131,6 +133,7 @@ def test_a_stopped_run_holds_its_state():
     out = half.simulate([1.0], np.linspace(0, 1.5, 4))
     assert float(out.trajectory.end_time) == pytest.approx(np.log(2), abs=1e-7)
     np.testing.assert_allclose(out.xs[:, 0], [1, np.exp(-0.5), 0.5, 0.5], rtol=1e-7)
+    assert out.trajectory.stopped is not None
     assert out.trajectory.stopped.tolist() == [False, False, True, True]
     # A condition that is past zero from the start has nothing to cross.
     assert float(half.simulate([0.4], np.linspace(0, 1.5, 4)).trajectory.end_time) == 1.5

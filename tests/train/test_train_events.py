@@ -50,3 +50,28 @@ def test_windows_that_would_start_wrongly(data):
     twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0), "mode": 0}, events=[switch])
     with pytest.raises(ValueError, match="switch the mode"):
         tw.fit(twin, data, window=11, progress=False)
+
+
+@pytest.mark.slow
+def test_restitution_of_a_ball_that_comes_to_rest():
+    """Bounces, then a mode in which it lies still: a reset and a switch in one event, both differentiated."""
+
+    def resting(e):
+        lands = tw.Event(
+            lambda x: x[0],
+            reset=lambda x, p: jnp.stack([x[0], jnp.where(x[1] < -1, -p["e"] * x[1], 0.0)]),
+            mode=lambda x: jnp.where(x[1] < -1, 0, 1),
+        )
+        return tw.Twin(
+            lambda x, p: jnp.where(p["mode"] == 0, jnp.stack([x[1], jnp.full_like(x[1], -9.81)]), jnp.zeros_like(x)),
+            params={"e": e, "mode": 0},
+            events=[lands],
+        )
+
+    ts = np.linspace(0, 2, 101)
+    y = np.asarray(resting(0.5).simulate([1.0, 0.0], ts).xs)
+    assert np.abs(y[-1]).max() < 1e-12
+    noisy = y + 0.01 * np.random.default_rng(1).normal(size=y.shape)
+    data = tw.Dataset.from_arrays(ts, [noisy], x0=[[1.0, 0.0]])
+    fit = tw.fit(resting(tw.Unknown(0.45, bounds=(0.0, 1.0))), data, progress=False)
+    assert float(fit.twin.parameters()["e"]) == pytest.approx(0.5, abs=2e-3)

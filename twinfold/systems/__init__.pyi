@@ -2,5 +2,9 @@ from ._battery.cell import battery as battery
 from ._battery.equations import Interaction as Interaction
 from ._battery.equations import Relations as Relations
 from ._battery.equations import charged as charged
+from ._load.load import Load as Load
+from ._load.simulate import LoadSimulation as LoadSimulation
+from ._load.simulate import simulate_load as simulate_load
+from ._load.steps import LoadStep as LoadStep
 from ._system import System as System
 from ._two_body import two_body as two_body

@@ -62,10 +62,12 @@ def move_with_events(
     def following(passage: _Passage, _: None) -> tuple[_Passage, EventRecord]:
         return _if_any(jnp.any(passage.crossed), lambda: _pass(interval, passage), (passage, nothing))
 
-    empty = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (cell.max_events, *leaf.shape)), nothing)
+    # Where every event ends the run, there is one of them, and nothing after it to compute.
+    most = 1 if all(event.stop for event in cell.events) else cell.max_events
+    empty = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (most, *leaf.shape)), nothing)
     passage, record = _if_any(
         jnp.any(whole.crossed),
-        lambda: jax.lax.scan(following, whole, length=cell.max_events),
+        lambda: jax.lax.scan(following, whole, length=most),
         (whole, empty),
     )
     return _finish(passage, state, going, record)
@@ -108,7 +110,7 @@ def _to_the_end(interval: Interval, offset: Float[Array, ""], state: CellState, 
 
 
 def _pass(interval: Interval, passage: _Passage) -> tuple[_Passage, EventRecord]:
-    """Locate the next event, move there, do what it says, and take the rest of the interval as one step."""
+    """Locate the next event, move there, and do what it says."""
     events, start, side = interval.cell.events, passage.state, events_of(passage.state).side
     longest = interval.dt - passage.offset
     segment = Segment(interval, passage.offset, start)
@@ -117,6 +119,28 @@ def _pass(interval: Interval, passage: _Passage) -> tuple[_Passage, EventRecord]
     offset = passage.offset + found.length
     chosen = jnp.arange(len(events)) == found.index
     after = _after_event(interval, offset, before, chosen)
+    record = EventRecord(interval.t + offset, found.index.astype(jnp.int32), before.x, after.x, events_of(after).mode)
+    if all(event.stop for event in events):
+        ended = eqx.tree_at(lambda after: after.events.stopped, after, jnp.array(True))
+        none = jnp.zeros_like(passage.crossed)
+        where = lambda passage: (passage.end, passage.report, passage.crossed)  # noqa: E731
+        return eqx.tree_at(where, passage, (ended, report, none)), record
+    rest = _go_on(interval, offset, before, after, chosen, passage)
+    failed = report.result != RESULTS.successful
+    result = RESULTS.where(failed, report.result, rest.report.result)
+    return eqx.tree_at(lambda rest: rest.report.result, rest, result), record
+
+
+def _go_on(
+    interval: Interval,
+    offset: Float[Array, ""],
+    before: CellState,
+    after: CellState,
+    chosen: Flags,
+    passage: _Passage,
+) -> _Passage:
+    """The rest of the interval as one step, unless the event ends the run."""
+    events, longest = interval.cell.events, interval.dt - passage.offset
     side, fresh, still = _sides_after(interval, offset, before, after, chosen, longest, passage.values)
     stops = jnp.any(chosen & _each(events, lambda event: event.stop))
     rest = _to_the_end(interval, offset, _with_side(after, side), fresh, ~stops)
@@ -126,23 +150,17 @@ def _pass(interval: Interval, passage: _Passage) -> tuple[_Passage, EventRecord]
     ends = stops | stuck
     events_after = eqx.tree_at(lambda e: (e.stopped, e.jammed), events_of(rest.state), (stops, stuck))
     held = eqx.tree_at(lambda state: state.events, rest.state, events_after)
-    failed = report.result != RESULTS.successful
-    rest = eqx.tree_at(
-        lambda rest: (rest.end, rest.crossed, rest.report.result),
-        rest,
-        (
-            tree_where(ends, held, rest.end),
-            rest.crossed & ~ends,
-            RESULTS.where(failed, report.result, rest.report.result),
-        ),
+    return eqx.tree_at(
+        lambda rest: (rest.end, rest.crossed), rest, (tree_where(ends, held, rest.end), rest.crossed & ~ends)
     )
-    record = EventRecord(interval.t + offset, found.index.astype(jnp.int32), before.x, after.x, events_of(after).mode)
-    return rest, record
 
 
 def _after_event(interval: Interval, offset: Float[Array, ""], before: CellState, chosen: Flags) -> CellState:
     """State, mode and levels after the chosen event, the state projected onto its manifold."""
-    cell, quantities = interval.cell, interval.quantities(offset, before)
+    cell = interval.cell
+    if all(event.reset is None and event.mode is None for event in cell.events):
+        return before
+    quantities = interval.quantities(offset, before)
     x, mode = before.x, events_of(before).mode
     for k, event in enumerate(cell.events):
         if event.reset is not None:

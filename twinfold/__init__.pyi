@@ -61,6 +61,7 @@ from .numerics import Adaptive as Adaptive
 from .numerics import Cell as Cell
 from .numerics import DiffraxStep as DiffraxStep
 from .numerics import Euler as Euler
+from .numerics import Event as Event
 from .numerics import Heun as Heun
 from .numerics import Krylov as Krylov
 from .numerics import Midpoint as Midpoint

@@ -72,6 +72,12 @@ class RESULTS(eqx.Enumeration):
         "The least-squares problem of the moving horizon was not solved to its tolerance; the estimate is the last "
         "iterate, and the next sample continues from it. Try more `max_steps=`, a smaller `window=`, or a larger noise."
     )
+    events = (
+        "Events follow each other without end, or one leaves its condition at zero and at rest, where the next would "
+        "be missed; the state is held from there on. A ball that comes to rest does this (Zeno), and so does a relay "
+        "without hysteresis: switch to another mode there (`Event(mode=...)`), in which the state stays where it is. "
+        "If there are as many events as that between two samples, give `max_events=`, or closer samples."
+    )
 
 
 def first_failure(results: RESULTS) -> RESULTS:

@@ -42,8 +42,8 @@ class Treatment:
 
 
 def can_be_treated(twin: Twin) -> bool:
-    """Whether `treated_twin` applies: the twin is integrated, without implicit equations."""
-    return twin.trajectory is None and not isinstance(twin.algebraic, AbstractImplicit)
+    """Whether `treated_twin` applies: the twin is integrated, without implicit equations and events."""
+    return twin.trajectory is None and not isinstance(twin.algebraic, AbstractImplicit) and not twin.events
 
 
 def treated_twin(twin: Twin) -> Twin:

@@ -41,10 +41,11 @@ from twinfold._core import RESULTS
 from twinfold.estimate._noise import Noise
 from twinfold.model import Twin, Unknown
 from twinfold.numerics import NoProjection
-from twinfold.numerics._advance import CellState, advance
+from twinfold.numerics._advance import advance
 from twinfold.numerics._cell import Cell
 from twinfold.numerics._constraint import inequality_rows, slack_of, value_and_jacobian
 from twinfold.numerics._linalg.dense import factorise
+from twinfold.numerics._move import CellState
 from twinfold.typing import ConstraintVector, Flag, Jacobian, Parameters, Scalar
 
 Vector: TypeAlias = Float[Array, " N"]
@@ -204,6 +205,8 @@ def state_space(twin: Twin, noise: Noise, run: int | str | None) -> StateSpace:
     """The twin as a state-space model in which the parameters that drift are followed, or a `ValueError`."""
     if twin.trajectory is not None:
         raise ValueError("twin: its state is a function of time (`trajectory`); an estimator needs one that steps.")
+    if twin.events:
+        raise ValueError("twin: an estimator takes no events; a Gaussian does not remain one when it meets a jump.")
     p = twin.parameters(run)
     index = twin.run_indices((run,), (run,)) if isinstance(run, str) else None
     unknowns = {name: entry for name, entry in twin.params.items() if isinstance(entry, Unknown)}

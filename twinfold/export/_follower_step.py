@@ -20,6 +20,7 @@ import numpy as np
 
 from twinfold._core import RESULTS, outcome_codes
 from twinfold.estimate import AbstractGaussianFilter, Belief, Innovation
+from twinfold.export._event_state import PackedEvents
 from twinfold.export._spec import ExportSpec
 from twinfold.export._step import AbstractStep, Function, Status, Vector, build_step, ravel_parameters
 
@@ -42,6 +43,7 @@ class FollowerStep(AbstractStep):
     parameters: tuple[str, ...]
     defaults: np.ndarray
     unravel: Any
+    events: PackedEvents | None = None  # none: an estimator refuses a twin with events
     about: tuple[str, ...] = (
         "One call takes one sample and corrects the estimate. The last inputs are the sample:",
         "measured.Y, the values that were measured at the end of the step, and available.Y, 1 or, for one that is",
@@ -59,6 +61,10 @@ class FollowerStep(AbstractStep):
     def state_size(self) -> int:
         carried = self.size * (self.size + 1) + self.constraints + self.algebraic
         return carried + len(REPORT) * self.measured + 1 + self.constraints
+
+    @property
+    def event_places(self) -> dict[str, list[int]]:
+        return {}
 
     @property
     def functions(self) -> dict[str, Function]:

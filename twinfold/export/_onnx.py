@@ -65,6 +65,11 @@ def export_onnx(
     """
     if find_spec("jax2onnx") is None or find_spec("onnxruntime") is None:
         raise ImportError("export to ONNX needs jax2onnx and onnxruntime: pip install 'twinfold[onnx]'.")
+    if twin.events:
+        raise NotExportable(
+            "export to ONNX: the twin has events, whose nested branches ONNX runtimes do not load. Export it to C, "
+            "FMU or StableHLO."
+        )
     files, messages, sizes, comparisons = [], [], [], []
     for dtype in dtypes:
         known = reference if dtype == "float64" else None

@@ -5,9 +5,9 @@
     output(t, w, p, state) -> y
 
 `state` holds x, the levels of the constraints (for a conserved quantity, those of x0), the implicit algebraic variables
-as the guess of the next solve, and the violation after the last step. `p` is the vector of all parameters. Learned
-weights are constants. The steps are those of a rollout: the first has length zero and moves x0 onto the manifold, and
-a step that ends in a non-finite state keeps the last finite one.
+as the guess of the next solve, what events depend on, and the violation after the last step. `p` is the vector of all
+parameters. Learned weights are constants. The steps are those of a rollout: the first has length zero and moves x0
+onto the manifold, and a step that ends in a non-finite state keeps the last finite one.
 """
 
 import abc
@@ -24,12 +24,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from twinfold._core import RESULTS, outcome_messages
+from twinfold.export._event_state import PackedEvents
 from twinfold.export._spec import ExportSpec
 from twinfold.io import unknown_name
 from twinfold.io._names import check_name
 from twinfold.model import Twin
 from twinfold.model._checks import check_model
-from twinfold.numerics._advance import CellState, advance, initial_cell_state
+from twinfold.numerics._advance import advance, initial_cell_state
+from twinfold.numerics._event import in_mode
+from twinfold.numerics._move import CellState
 
 Vector: TypeAlias = Float[Array | np.ndarray, " _"]
 Status: TypeAlias = Int[Array, ""]
@@ -64,11 +67,17 @@ class AbstractStep(abc.ABC):
     parameters: tuple[str, ...]
     defaults: np.ndarray
     about: tuple[str, ...]
+    events: PackedEvents | None
 
     @property
     @abc.abstractmethod
     def state_size(self) -> int:
         """The length of the state."""
+
+    @property
+    @abc.abstractmethod
+    def event_places(self) -> dict[str, list[int]]:
+        """Where the numbers of the events are in the state; empty without events."""
 
     @property
     @abc.abstractmethod
@@ -90,6 +99,7 @@ class AbstractStep(abc.ABC):
     def description(self) -> dict[str, Any]:
         """What a caller of the exported functions has to know, for a JSON file beside them."""
         n, m = len(self.spec.states), self.constraints
+        places = {"x": [0, n], "level": [n, n + m], "violation": [self.state_size - m, self.state_size]}
         return {
             "name": self.spec.name,
             "dtype": self.dtype.name,
@@ -100,7 +110,7 @@ class AbstractStep(abc.ABC):
             "units": dict(self.spec.units),
             "x0": np.asarray(self.spec.x0, float).tolist(),
             "parameters": dict(zip(self.parameters, self.defaults.tolist(), strict=True)),
-            "state": {"x": [0, n], "level": [n, n + m], "violation": [self.state_size - m, self.state_size]},
+            "state": places | self.event_places,
             "state_size": self.state_size,
             "status": list(MESSAGES),
             "functions": {
@@ -132,13 +142,22 @@ class Step(AbstractStep):
     parameters: tuple[str, ...]
     defaults: np.ndarray
     unravel: Callable[[Any], Any]
+    events: PackedEvents | None = None
     about: tuple[str, ...] = (
         "state: x, the levels of the constraints, the algebraic variables, and the violation after the last step.",
     )
 
     @property
     def state_size(self) -> int:
-        return len(self.spec.states) + 2 * self.constraints + self.algebraic
+        return self._events_at + (0 if self.events is None else self.events.size) + self.constraints
+
+    @property
+    def event_places(self) -> dict[str, list[int]]:
+        return {} if self.events is None else self.events.places(self._events_at)
+
+    @property
+    def _events_at(self) -> int:
+        return len(self.spec.states) + self.constraints + self.algebraic
 
     @property
     def functions(self) -> dict[str, Function]:
@@ -148,30 +167,42 @@ class Step(AbstractStep):
         """The state at `t`, moved onto the manifold, with outputs and status."""
         values, inputs, cell = self.unravel(p), self._inputs(w), self.twin.cell
         level = cell.constraint.level(t, x0, values)
-        return self._advance(t, 0.0, initial_cell_state(cell, t, x0, inputs, values), inputs, inputs, values, level)
+        state = initial_cell_state(cell, t, x0, inputs, values, level)
+        log = None if self.events is None else self.events.nothing(t, x0)
+        return self._advance(t, 0.0, state, inputs, inputs, values, level, log)
 
     def step(self, t: Any, w0: Vector, w1: Vector, p: Vector, state: Vector) -> tuple[Vector, Vector, Status]:
         """The state at `t + dt`, with outputs and status."""
-        before, level = self._unpack(state)
-        return self._advance(t, float(self.spec.dt), before, self._inputs(w0), self._inputs(w1), self.unravel(p), level)
+        before, level, log = self._unpack(state)
+        inputs = self._inputs(w0), self._inputs(w1)
+        return self._advance(t, float(self.spec.dt), before, *inputs, self.unravel(p), level, log)
 
     def output(self, t: Any, w: Vector, p: Vector, state: Vector) -> Vector:
         """The outputs at `t` without a step."""
-        now, _ = self._unpack(state)
-        return self.twin.outputs(t, now.x, self._inputs(w), self.unravel(p), now.z)
+        now, *_ = self._unpack(state)
+        return self.twin.outputs(t, now.x, self._inputs(w), _parameters(self.unravel(p), now), now.z)
 
     def _inputs(self, w: Any) -> Any:
         return w if len(self.spec.inputs) else None
 
-    def _unpack(self, state: Any) -> tuple[CellState, Any]:
+    def _unpack(self, state: Any) -> tuple[CellState, Any, Any]:
+        """The state of the cell, the levels, and the last event."""
         n, m, k = len(self.spec.states), self.constraints, self.algebraic
-        z = state[n + m : n + m + k] if k else None
-        return CellState(state[:n], z, jnp.array(True)), state[n : n + m]
+        z, level = state[n + m : n + m + k] if k else None, state[n : n + m]
+        events, log = None, None
+        if self.events is not None:
+            events, log = self.events.unpack(state[self._events_at :], level)
+        return CellState(state[:n], z, jnp.array(True), events), level, log
 
-    def _advance(self, t: Any, dt: float, state: CellState, w0: Any, w1: Any, p: Any, level: Any) -> tuple:
-        state, report = advance(self.twin.cell, t, dt, state, w0, w1, p, level)
-        y = self.twin.outputs(t + dt, state.x, w1, p, state.z)
-        packed = [state.x, level, *([] if state.z is None else [state.z]), report.violation]
+    def _advance(self, t: Any, dt: float, state: CellState, w0: Any, w1: Any, p: Any, level: Any, log: Any) -> tuple:
+        state, report = advance(self.twin.observed_cell, t, dt, state, w0, w1, p, level)
+        y = self.twin.outputs(t + dt, state.x, w1, _parameters(p, state), state.z)
+        packed = [state.x, level, *([] if state.z is None else [state.z])]
+        if self.events is not None:
+            assert state.events is not None
+            assert report.events is not None
+            packed = [state.x, state.events.level, *packed[2:], self.events.pack(state.events, report.events, log)]
+        packed.append(report.violation)
         # From a finite state, an output can still overflow, or contain an input that is not finite.
         sound = jnp.all(jnp.isfinite(y)) | (report.result != RESULTS.successful)
         return jnp.concatenate(packed), y, jax.tree.leaves(RESULTS.where(sound, report.result, RESULTS.nonfinite))[0]
@@ -200,8 +231,16 @@ def build_step(twin: Twin, spec: ExportSpec, *, dtype: Any = np.float64) -> Step
     (outputs,) = jax.eval_shape(twin.outputs, t0, x0, w0, values).shape
     if outputs != len(spec.outputs):
         raise ValueError(f"ExportSpec(outputs=...): {len(spec.outputs)} names for {outputs} outputs.")
-    z = eqx.filter_eval_shape(initial_cell_state, twin.cell, spec.t0, x0, w0, values).z
-    return Step(twin, spec, dtype, constraints, 0 if z is None else z.shape[0], *ravel_parameters(values, dtype))
+    level = jnp.zeros(constraints, dtype)
+    state = eqx.filter_eval_shape(initial_cell_state, twin.cell, spec.t0, x0, w0, values, level)
+    size = 0 if state.z is None else state.z.shape[0]
+    events = None if state.events is None else PackedEvents.of(twin.events, state.events)
+    return Step(twin, spec, dtype, constraints, size, *ravel_parameters(values, dtype), events)
+
+
+def _parameters(p: Any, state: CellState) -> Any:
+    """p with the present mode."""
+    return p if state.events is None else in_mode(p, state.events.mode)
 
 
 def ravel_parameters(

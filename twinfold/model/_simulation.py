@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from twinfold._core import RESULTS
-from twinfold.numerics import Trajectory, rollout
-from twinfold.typing import ConstraintVector, Parameters, State, Times
+from twinfold.numerics import EventLog, Trajectory, rollout
+from twinfold.numerics._event import EventState, in_mode
+from twinfold.typing import ConstraintVector, Parameters, Scalar, State, Times
 
 if TYPE_CHECKING:
     from twinfold.model._twin import Twin
@@ -39,6 +40,11 @@ class Simulation(eqx.Module):
         """The outputs, NaN from the first divergence on (a rollout holds its last finite state for the gradients)."""
         diverged = jnp.cumsum(self.trajectory.result == RESULTS.nonfinite, axis=-1) > 0
         return jnp.where(diverged[..., None], jnp.nan, self.ys)
+
+    @property
+    def events(self) -> EventLog | None:
+        """What happened, and when; None for a twin without events."""
+        return self.trajectory.events
 
     @property
     def xs(self) -> Float[Array, "*batch T n"]:
@@ -72,10 +78,12 @@ def simulate_unchecked(
     p: Parameters,
     level: ConstraintVector | None = None,
     inconsistent_x0: Literal["project", "refuse"] = "project",
+    events: EventState | None = None,
 ) -> Simulation:
     """`Twin.simulate` without its checks, for use under `jax.vmap`, in losses and derivatives: failures stay data.
 
-    **Arguments:** as for `Twin.simulate`, all arrays; `p`, every parameter (`twin.parameters(run)`).
+    **Arguments:** as for `Twin.simulate`, all arrays; `p`, every parameter (`twin.parameters(run)`); `events`, those of
+    an earlier run that this one continues.
 
     **Example:**
 
@@ -85,6 +93,11 @@ def simulate_unchecked(
     slope(1.0)  # about -exp(-1)
     ```
     """
-    trajectory = rollout(twin.cell, x0, ts, w, p=p, level=level, inconsistent_x0=inconsistent_x0, throw=False)
-    ys, zs = jax.vmap(lambda t, x, w, z: twin.observed(t, x, w, p, z))(ts, trajectory.xs, w, trajectory.zs)
+    cell = twin.observed_cell
+    trajectory = rollout(cell, x0, ts, w, p=p, level=level, inconsistent_x0=inconsistent_x0, throw=False, events=events)
+
+    def observed(t: Scalar, x: State, w: Any, z: Any, mode: Any) -> tuple[Float[Array, " k"], Any]:
+        return twin.observed(t, x, w, in_mode(p, mode), z)
+
+    ys, zs = jax.vmap(observed)(ts, trajectory.xs, w, trajectory.zs, trajectory.modes)
     return Simulation(trajectory, ys, zs)

@@ -19,7 +19,10 @@ from twinfold._core import RESULTS, check_times, outcome_codes
 from twinfold.model._simulation import Simulation, simulate_unchecked
 from twinfold.model._unknown import Unknown
 from twinfold.numerics import violation_scale
-from twinfold.numerics._advance import CellState, advance
+from twinfold.numerics._advance import advance, initial_cell_state
+from twinfold.numerics._event import EventState, in_mode
+from twinfold.numerics._event_log import EventRecord
+from twinfold.numerics._move import CellState
 from twinfold.typing import ConstraintVector, Parameters, State
 
 if TYPE_CHECKING:
@@ -33,7 +36,8 @@ class StepperOutput:
     """The prediction at one sample: outputs `y` [k], state `x` [n], `residual` [k], measured minus predicted.
 
     `violation` [m] is relative. `ok` is False where there is no prediction (all values are NaN then), or one that
-    violates the constraint; `message` says why. The residual is NaN where nothing was measured.
+    violates the constraint; `message` says why. The residual is NaN where nothing was measured. `events` since the
+    last sample: time and name of each; `stopped`, whether one of them, or an earlier one, has ended the run.
 
     **Example:**
 
@@ -50,6 +54,8 @@ class StepperOutput:
     violation: np.ndarray
     ok: bool
     message: str
+    events: tuple[tuple[float, str], ...] = ()
+    stopped: bool = False
 
 
 class _Sample(eqx.Module):
@@ -62,6 +68,7 @@ class _Sample(eqx.Module):
     level: Float[Array | np.ndarray, " m"]
     scale: Float[Array | np.ndarray, " m"]
     alive: Bool[Array | np.ndarray, ""]
+    events: EventState | None = None
 
 
 class Stepper:
@@ -132,10 +139,12 @@ class Stepper:
         elif t <= float(last.t):
             return self._no_prediction(t, measured, f"The time {t:.6g} is not after {float(last.t):.6g}: left out.")
         self._check_inputs(last, inputs)
-        now, y_now, violation, result = jax.device_get(
+        now, y_now, violation, result, record = jax.device_get(
             _advance(self.twin, self.p, last, np.asarray(t, self.dtype), inputs)
         )
         self._last = now
+        happened = () if record is None else self._events(record)
+        stopped = now.events is not None and bool(now.events.stopped)
         failed = int(outcome_codes(result)) != 0
         message = RESULTS[result] if failed else note
         if not now.alive:
@@ -143,7 +152,8 @@ class Stepper:
         ok = not failed and bool(np.isfinite(y_now).all())
         if not ok and not message:
             message = "The output is not finite."
-        return StepperOutput(t, y_now, np.asarray(now.x), _difference(measured, y_now), violation, ok, message)
+        residual = _difference(measured, y_now)
+        return StepperOutput(t, y_now, np.asarray(now.x), residual, violation, ok, message, happened, stopped)
 
     def ahead(self, ts: ArrayLike | Sequence, w: ArrayLike | Sequence | None = None) -> Simulation:
         """The prediction at later times, from the last sample on; the stepper stays where it is.
@@ -154,13 +164,16 @@ class Stepper:
         last = self._last
         if last is None or not last.alive:
             raise ValueError("ahead: there is no state to continue from; give a sample to `step` first.")
+        if last.events is not None and (bool(last.events.stopped) or bool(last.events.jammed)):
+            raise ValueError("ahead: an event has ended this run; call `reset` to start another.")
         times = np.concatenate([[last.t], np.atleast_1d(np.asarray(ts, self.dtype))])
         check_times(times, "ts (with the time of the last sample before it)")
         inputs = None if last.w is None else np.concatenate([last.w[None], np.asarray(w, self.dtype)])
         if inputs is not None and (len(inputs) != len(times) or not np.isfinite(inputs).all()):
             raise ValueError(f"w: give finite inputs for each of the {len(times) - 1} times.")
         arrays = (jnp.asarray(last.x), jnp.asarray(times), None if inputs is None else jnp.asarray(inputs))
-        out = simulate_unchecked(self.twin, *arrays, self.p, jnp.asarray(last.level))
+        events: Any = jax.tree.map(jnp.asarray, last.events)
+        out = simulate_unchecked(self.twin, *arrays, self.p, jnp.asarray(last.level), events=events)
         after = jax.tree.map(lambda leaf: leaf[1:] if leaf.shape[:1] == times.shape else leaf, out)
         return eqx.tree_at(
             lambda s: (s.trajectory.initial_violation, s.trajectory.scale),
@@ -170,7 +183,11 @@ class Stepper:
 
     def state(self) -> dict[str, Any]:
         """Everything as plain JSON; `restore` continues from it exactly."""
-        last = None if self._last is None else {name: plain(value) for name, value in vars(self._last).items()}
+        last = None
+        if self._last is not None:
+            values = {name: value for name, value in vars(self._last).items() if name != "events"}
+            events = {} if self._last.events is None else {"events": _plain_events(self._last.events)}
+            last = {name: plain(value) for name, value in values.items()} | events
         pending = {"x0": plain(self._x0), "level": plain(self._level)}
         return {"format": FORMAT, "dtype": self.dtype.name, "place": last} | pending
 
@@ -186,8 +203,23 @@ class Stepper:
         if last is None:
             self._last = None
             return
-        arrays = {name: self._array(value) for name, value in last.items() if name != "alive"}
-        self._last = _Sample(**arrays, alive=np.asarray(last["alive"], bool))
+        arrays = {name: self._array(value) for name, value in last.items() if name not in ("alive", "events")}
+        events = self._restored_events(last.get("events"), arrays["level"])
+        self._last = _Sample(**arrays, alive=np.asarray(last["alive"], bool), events=events)
+
+    def _restored_events(self, saved: Mapping[str, Any] | None, level: Any) -> EventState | None:
+        if (saved is None) != (not self.twin.events):
+            raise ValueError("This state is of a twin with other events than this one.")
+        if saved is None:
+            return None
+        stopped, jammed = (jnp.asarray(saved[name], bool) for name in ("stopped", "jammed"))
+        mode = None if saved["mode"] is None else jnp.asarray(saved["mode"], jnp.asarray(self.p["mode"]).dtype)
+        return EventState(jnp.asarray(saved["side"], self.dtype), jnp.asarray(level), stopped, jammed, mode)
+
+    def _events(self, record: EventRecord) -> tuple[tuple[float, str], ...]:
+        names = [event.name or f"event {k}" for k, event in enumerate(self.twin.events)]
+        found = zip(np.asarray(record.times).tolist(), np.asarray(record.index).tolist(), strict=True)
+        return tuple((time, names[index]) for time, index in found if index >= 0)
 
     def _array(self, value: Any) -> Any:
         return None if value is None else np.asarray(np.asarray(value, np.float64), self.dtype)
@@ -205,8 +237,8 @@ class Stepper:
         if not bool(jnp.all(jnp.isfinite(x))):
             return "The first sample has missing measurements: the twin has not started."
         level = None if self._level is None else jnp.asarray(self._level)
-        level, scale, z = _level_scale_and_guess(self.twin, self.p, now, x, inputs, level)
-        return _Sample(now, x, z, inputs, level, scale, jnp.array(True))
+        level, scale, state = _level_scale_and_state(self.twin, self.p, now, x, inputs, level)
+        return _Sample(now, x, state.z, inputs, level, scale, state.alive, state.events)
 
     def _check_inputs(self, last: _Sample, w: np.ndarray | None) -> None:
         before, now = (None if each is None else each.shape for each in (last.w, w))
@@ -248,23 +280,31 @@ def plain(value: Any) -> Any:
     return np.asarray(value, np.float64).tolist()
 
 
+def _plain_events(events: EventState) -> dict[str, Any]:
+    """All but the levels, which the sample has."""
+    mode = None if events.mode is None else np.asarray(events.mode).tolist()
+    return {name: plain(getattr(events, name)) for name in ("side", "stopped", "jammed")} | {"mode": mode}
+
+
 @eqx.filter_jit
-def _level_scale_and_guess(
+def _level_scale_and_state(
     twin: "Twin", p: Parameters, t: Any, x: State, w: Any, level: ConstraintVector | None
-) -> tuple[ConstraintVector, ConstraintVector, Array | None]:
+) -> tuple[ConstraintVector, ConstraintVector, CellState]:
     level = twin.constraint.level(t, x, p) if level is None else level
-    return level, violation_scale(twin.constraint, t, x, p, level), twin.cell.initial_guess(t, x, w, p)
+    scale = violation_scale(twin.constraint, t, x, p, level)
+    return level, scale, initial_cell_state(twin.cell, t, x, w, p, level)
 
 
 @eqx.filter_jit
 def _advance(
     twin: "Twin", p: Parameters, last: _Sample, t: Any, w: Any
-) -> tuple[_Sample, Array, ConstraintVector, RESULTS]:
+) -> tuple[_Sample, Array, ConstraintVector, RESULTS, EventRecord | None]:
     """One step, of length zero at the first sample, with the outputs and the relative violation at its end."""
     now: Any = jax.tree.map(jnp.asarray, last)
-    before = CellState(now.x, now.z, now.alive)
-    state, report = advance(twin.cell, now.t, t - now.t, before, now.w, w, p, now.level)
-    sample = _Sample(t, state.x, state.z, w, last.level, last.scale, state.alive)
-    y = twin.outputs(t, state.x, w, p, state.z)
+    before = CellState(now.x, now.z, now.alive, now.events)
+    state, report = advance(twin.observed_cell, now.t, t - now.t, before, now.w, w, p, now.level)
+    level, mode = (last.level, None) if state.events is None else (state.events.level, state.events.mode)
+    sample = _Sample(t, state.x, state.z, w, level, last.scale, state.alive, state.events)
+    y = twin.outputs(t, state.x, w, in_mode(p, mode), state.z)
     violation = report.violation / jnp.maximum(last.scale, jnp.finfo(last.scale.dtype).tiny)
-    return sample, y, violation, report.result
+    return sample, y, violation, report.result, report.events

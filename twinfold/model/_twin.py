@@ -21,10 +21,12 @@ from twinfold.numerics import (
     AbstractIntegrator,
     AbstractProjection,
     Cell,
+    Event,
     Hold,
     NoProjection,
     Unconstrained,
 )
+from twinfold.numerics._event import MAX_EVENTS, check_events
 from twinfold.numerics._stability import stability_problem
 from twinfold.typing import Parameters, Scalar, State
 
@@ -51,6 +53,8 @@ class Twin(eqx.Module):
       states. The level of a `Conserved` quantity follows from the estimated state.
     - `integrator`, `constraint`, `projection`: the recurrent cell.
     - `input_interpolation`: `"hold"` or `"linear"`, how the inputs vary between their samples.
+    - `events`: conditions that stop a run, reset its state or switch its mode (`Event`); at most `max_events` of them
+      between two samples.
 
     **Example:**
 
@@ -91,6 +95,8 @@ class Twin(eqx.Module):
         constraint: AbstractConstraint | None = None,
         projection: AbstractProjection | None = None,
         input_interpolation: Literal["hold", "linear"] = "hold",
+        events: Sequence[Event] = (),
+        max_events: int = MAX_EVENTS,
     ):
         if input_interpolation not in ("hold", "linear"):
             raise ValueError(f'Twin(input_interpolation={input_interpolation!r}): give "hold" or "linear".')
@@ -115,8 +121,13 @@ class Twin(eqx.Module):
             Unconstrained() if constraint is None else constraint,
             NoProjection() if projection is None else projection,
             input_interpolation,
+            tuple(events),
+            max_events,
         )
         self.params = as_parameters({} if params is None else params)
+        check_events(self.cell.events, parameter_values(self.params), max_events)
+        if events and isinstance(self.cell.integrator, Hold):
+            raise ValueError("Twin(events=...): this state is a function of time, and is not integrated.")
         self.observe = observe
         self.trajectory = trajectory
         self.initial = initial
@@ -149,6 +160,18 @@ class Twin(eqx.Module):
     def projection(self) -> AbstractProjection:
         """How the invariants are enforced."""
         return self.cell.projection
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """What stops a run, resets its state or switches its mode."""
+        return self.cell.events
+
+    @property
+    def observed_cell(self) -> Cell:
+        """The cell, together with `observe` where an event is a function of the outputs."""
+        if self.observe is None or not any(event.asks_for("y") for event in self.events):
+            return self.cell
+        return eqx.tree_at(lambda cell: cell.observe, self.cell, self.observe, is_leaf=lambda node: node is None)
 
     def initialise(
         self,

@@ -5,6 +5,8 @@ from ._constraint import AbstractSlack as AbstractSlack
 from ._constraint import Unconstrained as Unconstrained
 from ._constraint import violation_scale as violation_scale
 from ._diffrax.projected import Projected as Projected
+from ._event import Event as Event
+from ._event_log import EventLog as EventLog
 from ._integrate.base import AbstractIntegrator as AbstractIntegrator
 from ._integrate.base import IntegratorResult as IntegratorResult
 from ._integrate.bdf import BDF as BDF

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from twinfold._core import RESULTS, call_by_name, stop_gradient_tree
 from twinfold.numerics._algebraic import AbstractImplicit
 from twinfold.numerics._constraint import AbstractConstraint, Unconstrained
+from twinfold.numerics._event import MAX_EVENTS, Event
 from twinfold.numerics._integrate.base import AbstractIntegrator, IntegratorResult
 from twinfold.numerics._integrate.explicit import RK4
 from twinfold.numerics._integrate.hold import Hold
@@ -21,7 +22,8 @@ class Cell(eqx.Module):
 
     **Arguments:** `field` (t, x, z, w, p, level) -> dx; `algebraic` (t, x, w, p) -> z, evaluated in every stage, or
     `Implicit`, solved there; `integrator`; `constraint` and `projection`; `input_interpolation`: `"hold"` or
-    `"linear"`, how the input varies between samples.
+    `"linear"`, how the input varies between samples; `events`, and how many of them there may be between two samples;
+    `observe`, for events that are functions of the outputs.
 
     **Example:**
 
@@ -37,6 +39,9 @@ class Cell(eqx.Module):
     constraint: AbstractConstraint = eqx.field(default_factory=Unconstrained)
     projection: AbstractProjection = eqx.field(default_factory=NoProjection)
     input_interpolation: str = eqx.field(static=True, default="hold")
+    events: tuple[Event, ...] = ()
+    max_events: int = eqx.field(static=True, default=MAX_EVENTS)
+    observe: Callable | None = None  # only for events that ask for y
 
     def _input_signal(self, t: Scalar, dt: Scalar, w0: Any, w1: Any) -> Signal:
         """The input within a step, from its samples at both ends."""

@@ -10,10 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from twinfold._core import RESULTS, first_failure
-from twinfold.numerics._advance import CellState, advance, initial_cell_state
+from twinfold.numerics._advance import advance, initial_cell_state
 from twinfold.numerics._carry import batched_alike
 from twinfold.numerics._cell import Cell
 from twinfold.numerics._constraint import violation_scale
+from twinfold.numerics._event import EventState
+from twinfold.numerics._event_log import EventLog
+from twinfold.numerics._move import CellState, StepReport
 from twinfold.typing import ConstraintVector, Parameters, State, Times
 
 
@@ -41,6 +44,9 @@ class Trajectory(eqx.Module):
     scale: Float[Array, "*batch m"]
     zs: Float[Array, "*batch T k"] | None = None  # implicit algebraic variables, as guesses without derivatives
     redundant: Int[Array, "*batch T"] | None = None  # constraints that depend on others, where projected
+    events: EventLog | None = None
+    modes: Int[Array, "..."] | None = None  # after each sample, where events switch them
+    stopped: Bool[Array, "*batch T"] | None = None  # whether an event has ended the run
 
     @property
     def relative_violation(self) -> Float[Array, "*batch T m"]:
@@ -53,6 +59,11 @@ class Trajectory(eqx.Module):
         """Whether any value is non-finite or any step did not succeed."""
         finite = jnp.all(jnp.isfinite(self.xs), axis=(-2, -1))
         return jnp.any(self.result != RESULTS.successful, axis=-1) | ~finite
+
+    @property
+    def end_time(self) -> Float[Array, ""]:
+        """The time of the last sample, or of the event that stopped the run; of one run."""
+        return self.ts[-1] if self.events is None else self.events.stop_time(self.ts[-1])
 
 
 def unroll(
@@ -101,6 +112,7 @@ def rollout(
     inconsistent_x0: Literal["project", "refuse"] = "project",
     remat: bool = False,
     throw: bool = True,
+    events: EventState | None = None,
 ) -> Trajectory:
     """Simulate one trajectory.
 
@@ -108,7 +120,7 @@ def rollout(
     parameters; `level` of the constraint (that of x0 when left out); `inconsistent_x0`: whether an x0 off the
     manifold is projected or refused; `remat=True` for long horizons: the memory of a gradient, beside the trajectory
     itself, grows as the square root of its length, for one more forward pass; `throw=False` to return failures as
-    data in `Trajectory.result`.
+    data in `Trajectory.result`; `events`, those of an earlier run that this one continues.
 
     **Returns:** a `Trajectory` of the same length as `ts`.
 
@@ -131,7 +143,9 @@ def rollout(
         state, report = advance(cell, t, dt, state, w0, w1, p, level)
         return state, (state, report)
 
-    first = initial_cell_state(cell, ts[0], x0, None if w is None else w[0], p)
+    first = initial_cell_state(cell, ts[0], x0, None if w is None else w[0], p, level)
+    if events is not None:
+        first = CellState(first.x, first.z, first.alive, events)
     first = batched_alike(first, cell.field)
     states, report = unroll(step, first, ts, w, remat=remat)
     result = report.result
@@ -145,5 +159,25 @@ def rollout(
         outcome = first_failure(result)
         xs = outcome.error_if(xs, outcome != RESULTS.successful)
     return Trajectory(
-        ts, xs, report.violation, report.steps, result, initial_violation, scale, states.z, report.redundant
+        ts,
+        xs,
+        report.violation,
+        report.steps,
+        result,
+        initial_violation,
+        scale,
+        states.z,
+        report.redundant,
+        *_what_happened(cell, states, report),
     )
+
+
+def _what_happened(cell: Cell, states: CellState, report: StepReport) -> tuple[EventLog | None, Any, Any]:
+    """The events of a trajectory, and mode and end of the run at each sample."""
+    now, record = states.events, report.events
+    if now is None or record is None:
+        return None, None, None
+    names = tuple(event.name or f"event {k}" for k, event in enumerate(cell.events))
+    stops = tuple(event.stop for event in cell.events)
+    happened = (record.times, record.index, record.before, record.after, record.modes)
+    return EventLog(*happened, names, stops), now.mode, now.stopped

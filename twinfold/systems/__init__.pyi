@@ -7,5 +7,9 @@ from ._battery.fading import fade_outside as fade_outside
 from ._battery.open_circuit import OpenCircuit as OpenCircuit
 from ._battery.outlook import Outlook as Outlook
 from ._battery.outlook import outlook as outlook
+from ._load.load import Load as Load
+from ._load.simulate import LoadSimulation as LoadSimulation
+from ._load.simulate import simulate_load as simulate_load
+from ._load.steps import LoadStep as LoadStep
 from ._system import System as System
 from ._two_body import two_body as two_body

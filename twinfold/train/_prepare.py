@@ -17,7 +17,7 @@ from twinfold.data._warmup import DEFAULT_WARMUP
 from twinfold.model import Twin, Unknown
 from twinfold.model._learned.base import learned_parts
 from twinfold.model._learned.base import trainable as trainable_leaves
-from twinfold.numerics import NoProjection
+from twinfold.numerics import NoProjection, Unconstrained
 from twinfold.numerics._stability import stability_problem
 from twinfold.train._estimate import Estimate, shooting_states
 from twinfold.train._gradient import Adam, Gradient
@@ -72,9 +72,10 @@ def prepare(
     if held is not None and valid is not None and held.newcomers is None:
         check_batch(twin, held.batch, valid, "valid", drawn=False)
     measured = twin.observe is None and twin.trajectory is None and bool(np.all(batch.mask))
+    whole = _needs_whole_runs(twin)
     if methods is None:
         methods = default_methods(
-            batch.ts.shape[1] if measured and window is None else None, windows=window is not None
+            batch.ts.shape[1] if measured and window is None and not whole else None, windows=window is not None
         )
         if not learned_parts(twin):
             # A few parameters have a first guess: nothing random for Adam to begin with, and one program less.
@@ -83,6 +84,11 @@ def prepare(
     estimated = not bool(np.all(batch.is_run_start)) and (not measured if shooting is None else shooting)
     if not estimated:
         _check_window_starts(twin, batch)
+    if whole and (window is not None or any(method.window is not None for method in methods)):
+        raise ValueError(
+            f"window: within a run, {whole}, so a window that starts there would start wrongly. Train on whole runs "
+            "(`window=None`, and methods without a window)."
+        )
     _check_stages(methods, measured, estimated)
     fresh = trainable == "all" or not _drawn(twin)
     statistics = statistics_for(twin, data, states) if fresh else None
@@ -203,6 +209,18 @@ def _with_runs(twin: Twin, data: Dataset, trainable: str) -> Twin:
             "estimate those of the new runs, or start from the twin as it was before it was fitted."
         )
     return twin
+
+
+def _needs_whole_runs(twin: Twin) -> str:
+    """Why a window inside a run would not know how it starts; empty where the state is all that there is to know."""
+    if any(event.mode is not None for event in twin.events):
+        return "events switch the mode"
+    if any(event.stop for event in twin.events):
+        return "an event may have stopped it"
+    conserves = not isinstance(twin.constraint, Unconstrained)
+    if conserves and any(event.reset is not None for event in twin.events):
+        return "resets change what is conserved"
+    return ""
 
 
 def _check_window_starts(twin: Twin, batch: Batch) -> None:

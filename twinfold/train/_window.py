@@ -18,12 +18,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from twinfold._core import RESULTS
+from twinfold._core import RESULTS, stop_gradient_tree
 from twinfold.data import Batch
 from twinfold.data._rows import initial_state
 from twinfold.numerics import violation_scale
-from twinfold.numerics._advance import CellState, advance, initial_cell_state
+from twinfold.numerics._advance import advance, initial_cell_state
 from twinfold.numerics._carry import batched_alike
+from twinfold.numerics._event import in_mode
+from twinfold.numerics._move import CellState
 from twinfold.numerics._rollout import unroll
 from twinfold.train._estimate import Estimate
 from twinfold.typing import ConstraintVector, State
@@ -106,37 +108,50 @@ def predict_window(
 
     both, at = evaluate(start)
     n = at.x.shape[0]
-    first, level = (jax.tree.map(lambda leaf, part=part: leaf[part], both) for part in (slice(n), slice(n, None)))
+
+    def split(both: Tracked) -> tuple[Tracked, Tracked]:
+        """The state and the level."""
+        return jax.tree.map(lambda leaf: leaf[:n], both), jax.tree.map(lambda leaf: leaf[n:], both)
+
+    first, level = split(both)
 
     def step(carry: tuple, sample: tuple) -> tuple:
-        (x, z, alive), (t, dt, w0, w1) = carry, sample
+        (x, changed, z, alive, events), (t, dt, w0, w1) = carry, sample
 
         def advanced(x: State, level: ConstraintVector, v: Any) -> tuple:
             twin = estimate(v).twin
             p = twin.parameters(row.run)
-            state, report = advance(twin.cell, t, dt, CellState(x, z, alive), w0, w1, p, level)
+            before = None if events is None else eqx.tree_at(lambda events: events.level, events, level)
+            state, report = advance(twin.observed_cell, t, dt, CellState(x, z, alive, before), w0, w1, p, level)
             # A step that is merely too long has a gradient like any other.
             usable = (report.result == RESULTS.successful) | (report.result == RESULTS.inaccurate)
-            return state.x, (state.z, state.alive, usable)
+            value = state.x if state.events is None else jnp.concatenate([state.x, state.events.level])
+            return value, (state.z, state.alive, state.events, usable)
 
-        x, (z, alive, successful) = evaluate(advanced, x, level)
+        x, (z, alive, events, successful) = evaluate(advanced, x, level if changed is None else changed)
         if x.slope is not None:
             # Derivatives that overflow are dropped; the trajectory itself continues, as it does without them.
             x = Tracked(x.value, jnp.where(jnp.all(jnp.isfinite(x.slope)), x.slope, 0))
-        return (x, z, alive), ((x, z), successful)
+        mode = None
+        if events is not None:
+            x, changed = split(x)
+            events, mode = stop_gradient_tree(events), events.mode
+        return (x, changed, z, alive, events), ((x, changed, z, mode), successful)
 
-    def features(t: Any, x: Tracked, w: Any, z: Any) -> Tracked:
+    def features(t: Any, x: Tracked, changed: Tracked | None, w: Any, z: Any, mode: Any) -> Tracked:
         def of(x: State, level: ConstraintVector, v: Any) -> tuple:
             twin = estimate(v).twin
             start = WindowStart(x, level, at.scale)
-            return problem.features(twin, t, x, w, twin.parameters(row.run), start, z), None
+            return problem.features(twin, t, x, w, in_mode(twin.parameters(row.run), mode), start, z), None
 
-        return evaluate(of, x, level)[0]
+        return evaluate(of, x, level if changed is None else changed)[0]
 
     twin = estimate(v).twin
     w0 = None if row.w is None else row.w[0]
-    begin = initial_cell_state(twin.cell, row.ts[0], at.x, w0, twin.parameters(row.run))
-    carry = batched_alike((first, begin.z, begin.alive), twin.cell.field)
-    (xs, zs), successful = unroll(step, carry, row.ts, row.w, remat=problem.remat)
+    begin = initial_cell_state(twin.cell, row.ts[0], at.x, w0, twin.parameters(row.run), at.level)
+    changed = None if begin.events is None else level  # a reset changes the levels
+    carry = batched_alike((first, changed, begin.z, begin.alive, stop_gradient_tree(begin.events)), twin.cell.field)
+    (xs, levels, zs, modes), successful = unroll(step, carry, row.ts, row.w, remat=problem.remat)
     last = jax.tree.map(lambda leaf: leaf[row.length - 1], xs)
-    return Prediction(jax.vmap(features)(row.ts, xs, row.w, zs), first, last, ~jnp.all(successful))
+    found = jax.vmap(features)(row.ts, xs, levels, row.w, zs, modes)
+    return Prediction(found, first, last, ~jnp.all(successful))

@@ -41,6 +41,8 @@ def generate_source(step: AbstractStep) -> Source:
         "constraints": step.constraints,
         "state_size": step.state_size,
         "about": step.about,
+        "events": step.events,
+        "places": step.event_places,
     }
     code = render(
         "step.c.j2",

@@ -1,0 +1,1 @@
+"""Loads of a cell described in words, and the simulation of a twin under them."""

@@ -90,7 +90,12 @@ def _without_estimated_start(twin: Twin) -> Twin:
 
 def _key(config: FollowConfig, fitted: Fitted, run: str | None) -> str:
     """What the estimates depend on, in one text."""
-    parts = [config.model_dump(), fitted.info.data_fingerprint, fitted.info.system_source_sha256, run]
+    parts = [
+        config.model_dump(exclude={"asset", "band", "max_assets"}),
+        fitted.info.data_fingerprint,
+        fitted.info.system_source_sha256,
+        run,
+    ]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode())
     for leaf in jax.tree.leaves(eqx.filter(fitted.twin, eqx.is_array)):
         digest.update(np.asarray(leaf).tobytes())

@@ -8,6 +8,7 @@ from . import metrics as metrics
 from . import model as model
 from . import monitor as monitor
 from . import numerics as numerics
+from . import parallel as parallel
 from . import plot as plot
 from . import report as report
 from . import systems as systems

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from twinfold.cli import _commands
+from twinfold.cli import _commands, _many
 from twinfold.cli._plugins import add_plugin_commands
 
 # Training factorises many small matrices, where the threads of the linear algebra library cost more than they save,
@@ -36,6 +36,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(_commands.app)
+app.add_typer(_many.app)
 add_plugin_commands(app, tuple(entry_points(group="twinfold.commands")))
 
 

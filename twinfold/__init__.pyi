@@ -2,6 +2,7 @@ from . import check as check
 from . import data as data
 from . import estimate as estimate
 from . import export as export
+from . import fleet as fleet
 from . import identify as identify
 from . import io as io
 from . import metrics as metrics

@@ -13,6 +13,7 @@ LEFT, BOXES, LANE, ROW, BOX, TOP = 78, 560, 70, 50, 38, 40
 WHAT = {
     "cli": "commands: argument parsing only",
     "workspace": "a user's folder: configuration, run folders, what the commands do",
+    "fleet": "one twin, many assets: scalars of each, alarms, report",
     "report": "pages about a fitted twin that open offline",
     "check": "what to know before fitting",
     "monitor": "watching a plant",

@@ -9,6 +9,7 @@ from twinfold_studies.experiments.conserved import CONSERVED
 from twinfold_studies.experiments.cost import COST
 from twinfold_studies.experiments.cs2 import CS2
 from twinfold_studies.experiments.first import FIRST_ATTEMPT
+from twinfold_studies.experiments.fleet import FLEET
 from twinfold_studies.experiments.misspecification import MISSPECIFICATION
 from twinfold_studies.experiments.numerics import NUMERICS
 from twinfold_studies.experiments.real import REAL
@@ -35,6 +36,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         FIRST_ATTEMPT,
         REFIT,
         REAL,
+        FLEET,
     )
 }
 

@@ -28,14 +28,16 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
         return cached(store, f"fleet-{name}", [quick, sizes, lengths, *settings], compute)
 
     sweep = measured("sweep", lambda: speed.sweep_efficiency(*((6, 20) if quick else (20, 300))))
-    seeds = measured("seeds", lambda: speed.seeds_ratio(*((4, 40, 1) if quick else (25, 300, 5))))
+    seeds = measured("seeds", lambda: speed.seeds_ratio(*((4, 200, 1) if quick else (25, 300, 5))))
     runs = [
         measured(f"cells-{cells}", lambda cells=cells: speed.fleet_run(folder, cells, 2, **lengths)) for cells in sizes
     ]
     again = measured("again", lambda: speed.fleet_run(folder, sizes[0], 2, **lengths))  # all programs are compiled
     difference = measured("difference", lambda: speed.parameter_difference(folder, sizes[0], **lengths))
     tiny = measured("tiny", lambda: speed.read_only(folder, 200 if quick else 100_000, 2))
-    killed = measured("faults", lambda: faults.survive(folder, *((40, 6.0) if quick else (5_000, 10.0)), **lengths))
+    killed = measured(
+        "faults", lambda: faults.survive(folder, *((32, 4, 20.0) if quick else (5_000, 100, 10.0)), **lengths)
+    )
     timed = [again, *runs[1:]]
     growth = np.polyfit(
         np.log([run["cells"] for run in timed]),

@@ -69,13 +69,21 @@ def _voltages(
     return jax.vmap(cell)(w, scalars)
 
 
-def write_cells(folder: Path, count: int, *, seed: int = 0, shortest: int = SHORTEST, longest: int = LONGEST) -> None:
-    """Write a folder of Parquet files with many cells each; columns cell, t, current, celsius, voltage."""
+def write_cells(
+    folder: Path,
+    count: int,
+    *,
+    seed: int = 0,
+    shortest: int = SHORTEST,
+    longest: int = LONGEST,
+    of_file: int = CHUNK,
+) -> None:
+    """Write a folder of Parquet files with `of_file` cells each; columns cell, t, current, celsius, voltage."""
     import pandas as pd
 
     folder.mkdir(parents=True, exist_ok=True)
-    for number, first in enumerate(range(0, count, CHUNK)):
-        cells = simulate_cells(min(CHUNK, count - first), seed=seed + number, shortest=shortest, longest=longest)
+    for number, first in enumerate(range(0, count, of_file)):
+        cells = simulate_cells(min(of_file, count - first), seed=seed + number, shortest=shortest, longest=longest)
         rows = np.arange(longest)[None] < cells.lengths[:, None]
         names = np.array([f"SYN-{first + index:06d}" for index in range(len(cells.lengths))])
         table = pd.DataFrame(

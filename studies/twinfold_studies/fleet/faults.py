@@ -15,6 +15,7 @@ from twinfold_studies.fleet.cells import SCALARS, cell_twin, write_cells
 from twinfold_studies.fleet.speed import COLUMNS
 
 PORT = 18765
+MAX_CALLS = 5
 MAX_DEATHS = 10  # of a task's worker: a kill every few seconds may meet the same task several times
 
 
@@ -66,11 +67,14 @@ class Cluster:
             process.wait()
 
 
-def survive(folder: Path, cells: int, every: float, **lengths: int) -> dict[str, Any]:
-    """How many kills a fleet fit survived with the result of an undisturbed one, bit for bit; none if it differs."""
+def survive(folder: Path, cells: int, of_file: int, every: float, **lengths: int) -> dict[str, Any]:
+    """How many kills a fleet fit survived with the result of an undisturbed one, bit for bit; none if it differs.
+
+    A partition whose worker was killed too often is given up, and the command is called again (`calls`).
+    """
     source, quiet, disturbed = (folder / f"{name}-{cells}" for name in ("faulty", "out-quiet", "out-disturbed"))
     if not source.exists():
-        write_cells(source, cells, **lengths)
+        write_cells(source, cells, of_file=of_file, **lengths)
     for out in (quiet, disturbed):
         shutil.rmtree(out, ignore_errors=True)
     options: dict[str, Any] = {"parameters": SCALARS, **COLUMNS}
@@ -78,8 +82,11 @@ def survive(folder: Path, cells: int, every: float, **lengths: int) -> dict[str,
     cluster, stop = Cluster(folder), threading.Event()
     thread = threading.Thread(target=cluster.run, args=(every, stop))
     thread.start()
+    done, calls = None, 0
     try:
-        done = fit_fleet(cell_twin(), source, disturbed, **options, scheduler=cluster.address)
+        while calls < MAX_CALLS and (done is None or done.failures):
+            done = fit_fleet(cell_twin(), source, disturbed, **options, scheduler=cluster.address)
+            calls += 1
     finally:
         stop.set()
         thread.join()
@@ -88,4 +95,4 @@ def survive(folder: Path, cells: int, every: float, **lengths: int) -> dict[str,
         (quiet / "fit" / name).read_bytes() == (disturbed / "fit" / name).read_bytes() for name in names
     )
     kills = sum(cluster.kills.values())
-    return {**cluster.kills, "same": same, "failures": len(done.failures), "survived": kills if same else 0}
+    return {**cluster.kills, "calls": calls, "same": same, "survived": kills if same else 0}

@@ -2,6 +2,7 @@ from . import check as check
 from . import data as data
 from . import estimate as estimate
 from . import export as export
+from . import fleet as fleet
 from . import follow as follow
 from . import identify as identify
 from . import io as io
@@ -9,6 +10,7 @@ from . import metrics as metrics
 from . import model as model
 from . import monitor as monitor
 from . import numerics as numerics
+from . import parallel as parallel
 from . import plot as plot
 from . import report as report
 from . import systems as systems

@@ -13,6 +13,7 @@ LEFT, BOXES, LANE, ROW, BOX, TOP = 78, 560, 70, 50, 38, 40
 WHAT = {
     "cli": "commands: argument parsing only",
     "workspace": "a user's folder: configuration, run folders, what the commands do",
+    "fleet": "one twin, many assets: scalars of each, alarms, report",
     "report": "pages about a fitted twin that open offline",
     "follow": "fleets of plants: lines in, estimates and alarms out",
     "check": "what to know before fitting",
@@ -26,7 +27,8 @@ WHAT = {
     "estimate": "Kalman filters on the manifold, smoother, noise levels, follower",
     "data": "readers, runs, windows, batches",
     "model": "fields, learned parts, unknowns, constraints, Twin, stepper",
-    "numerics": "integrators, projections, the step, the rollout, linear algebra",
+    "numerics": "integrators, projections, step, rollout",
+    "parallel": "many tasks, here or on Dask",
     "_core": "results, trees of arrays, calls by name",
     "typing": "names for arrays",
     "io": "files, tables, run folders",

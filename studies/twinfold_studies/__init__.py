@@ -5,6 +5,7 @@
 - `experiments`: the experiments of `twinfold bench`
 - `numerics`: parts of the experiment `numerics`
 - `battery`: protocols of the battery experiment
+- `fleet`: parts of the experiment `fleet`
 - `nasa`: NASA's battery measurements
 - `cli`: the commands that this package adds to `twinfold`
 """

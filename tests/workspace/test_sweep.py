@@ -92,7 +92,7 @@ def test_the_same_command_resumes_and_further_values_only_add_fits(swept, monkey
     monkeypatch.setattr(
         sweep_module,
         "run_fit",
-        lambda workspace, *rest: fits.append(workspace.config.model) or original(workspace, *rest),
+        lambda workspace, *rest, **options: fits.append(workspace.config.model) or original(workspace, *rest),
     )
     workspace = open_workspace(folder)
     over = {"model.k": [0.7, 1.5, 0.8], "loss.prior": [0.0]}
@@ -104,7 +104,7 @@ def test_the_same_command_resumes_and_further_values_only_add_fits(swept, monkey
     sweep_workspace(workspace, {"loss.prior": [0.0], "model.k": [0.8]}, progress=False)
     assert len(fits) == 1
 
-    def interrupted(*_):
+    def interrupted(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sweep_module, "run_fit", interrupted)
@@ -210,3 +210,23 @@ def row(k: float, *errors: float, is_default: bool = False) -> SweepRow:
 def test_conclusions(rows, sentence):
     lines = conclusions(Sweep(Path("x"), tuple(rows), False), ['data.valid=["a"]'])
     assert sum(line.startswith(sentence) or sentence in line for line in lines) == 1, lines
+
+
+@pytest.mark.slow
+def test_two_workers_find_what_one_process_finds(swept, tmp_path):
+    """Every row, to the last bit: the fits are the same program on the same data."""
+    folder = made(tmp_path / "plant")
+    over = ["--over", "model.k=[0.7, 1.0, -1.0]", "-C", folder, "-q"]
+    codes = [call("sweep", *over, "--workers", workers, "--out", folder / f"w{workers}")[0] for workers in (1, 2)]
+    assert codes == [0, 0]
+    rows = [
+        sweep_workspace(
+            open_workspace(folder), {"model.k": [0.7, 1.0, -1.0]}, folder=folder / name, progress=False
+        ).rows
+        for name in ("w1", "w2")
+    ]
+    assert len(rows[0]) == 4
+    one, two = ({row.settings["model.k"]: (row.errors, row.reason) for row in each} for each in rows)
+    assert one == two
+    assert one[0.7][0][0] < 1e-6
+    assert "k is negative" in one[-1.0][1]

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from twinfold.cli import _commands, _plant
+from twinfold.cli import _commands, _many, _plant
 from twinfold.cli._plugins import add_plugin_commands
 
 # Training factorises many small matrices, where the threads of the linear algebra library cost more than they save,
@@ -37,6 +37,7 @@ app = typer.Typer(
 )
 app.add_typer(_commands.app)
 app.add_typer(_plant.app)
+app.add_typer(_many.app)
 add_plugin_commands(app, tuple(entry_points(group="twinfold.commands")))
 
 

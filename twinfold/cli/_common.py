@@ -43,6 +43,10 @@ RunFolder = Annotated[Path | None, typer.Option("--run-folder", help="Folder of 
 RunParameters = Annotated[
     str | None, typer.Option("--run", help="A run of the training data whose own parameters are used.")
 ]
+Workers = Annotated[int, typer.Option(min=1, help="Number of processes of this machine.")]
+Scheduler = Annotated[
+    str, typer.Option(metavar="ADDRESS", help="A Dask cluster to use instead, as tcp://host:8786; see docs/fleet.md.")
+]
 Trust = Annotated[
     bool,
     typer.Option(

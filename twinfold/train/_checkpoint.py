@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -11,7 +12,24 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from twinfold._core import tree_structure_text
+from twinfold._version import __version__
 from twinfold.io._archive import write_arrays
+
+
+def fit_identity(
+    twin: PyTree, seeds: Sequence[int], methods: Sequence[PyTree], loss: PyTree, project: str
+) -> dict[str, Any]:
+    """What a fit is, apart from its arrays: a checkpoint is of use to the same fit only."""
+    return {
+        "twinfold": __version__,
+        "jax": jax.__version__,
+        "seeds": list(seeds),
+        "method": [tree_structure_text(method) for method in methods],
+        "loss": tree_structure_text(loss),
+        "project": project,
+        "twin": tree_structure_text(twin),
+    }
 
 
 def array_fingerprint(tree: PyTree) -> str:

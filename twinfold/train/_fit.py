@@ -14,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key, PyTree
 
-from twinfold._core import tree_structure_text, tree_take
-from twinfold._version import __version__
+from twinfold._core import tree_take
 from twinfold.data import Dataset
 from twinfold.model import Region, Twin, count_parameters
+from twinfold.parallel import InProcess, report_progress, select_executor
 from twinfold.train import _checkpoint as checkpoints
 from twinfold.train._ahead import Ahead
 from twinfold.train._display import progress_bar
@@ -30,6 +30,15 @@ from twinfold.train._prepare import Project, Trainable, prepare
 from twinfold.train._problem import TrainingProblem
 from twinfold.train._region import region_scores, trained_regions, with_regions
 from twinfold.train._seeds import CHUNK, Seed, begin_stage, compile_stage, run_epochs, score
+from twinfold.train._shares import (
+    Share,
+    TrainedShare,
+    check_share_files,
+    concatenated,
+    join_histories,
+    remove_share_files,
+    train_shares,
+)
 
 SAVE_EVERY = 5.0  # seconds between two checkpoints
 HISTORY = ("stage", "loss", "score", "rate", "failed_runs")
@@ -110,6 +119,8 @@ def fit(
     project: Project = "late",
     draw: bool = True,
     checkpoint: str | Path | None = None,
+    workers: int = 1,
+    scheduler: str = "",
     progress: bool | Callable[[float, str], None] = True,
     label: str = "",
 ) -> Fit:
@@ -133,6 +144,9 @@ def fit(
     - `draw`: False to begin with the weights and parameters of `twin`, which was fitted before, to these runs or to
       others; every seed then starts from the same ones.
     - `checkpoint`: a file; a killed fit resumes from it when called again.
+    - `workers`: processes that train a share of the seeds each, with the extra `distributed`; or `scheduler`, the
+      address of a Dask cluster that trains `workers` shares. The seeds are those of a fit in one process, up to
+      rounding; only a stage that is repeated with projection is repeated for the seeds of its share alone.
     - `progress`, `label`: the progress bar and its name; or a function of the fraction done and a line of text.
 
     **Returns:** a `Fit`. Ctrl-C returns the best so far.
@@ -147,45 +161,32 @@ def fit(
     fit.twin.parameters()["k"]  # 0.7
     ```
     """
-    methods = _methods(method)
     names = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not names:
         raise ValueError("seeds: give at least one seed.")
-    methods, problems, params = prepare(
-        twin,
-        data,
-        valid=valid,
-        seeds=names,
-        loss=loss,
-        window=window,
-        shooting=shooting,
-        trainable=trainable,
-        methods=methods,
-        remat=remat,
-        project=project,
-        draw=draw,
-    )
-    if problems[0].estimated and not isinstance(methods[-1], LevenbergMarquardt):
-        raise ValueError(
-            f'loss: {problems[0].estimated[0]}="auto" is estimated by Levenberg-Marquardt, and the last stage is '
-            f"{methods[-1].name}. Add a stage of LevenbergMarquardt(...), or give a number."
-        )
-    keys = jax.vmap(jax.random.key)(np.array(names))
-    identity = {
-        "twinfold": __version__,
-        "jax": jax.__version__,
-        "seeds": list(names),
-        "method": [tree_structure_text(method) for method in methods],
-        "loss": tree_structure_text(Loss() if loss is None else loss),
+    options: dict[str, Any] = {
+        "valid": valid,
+        "loss": loss,
+        "window": window,
+        "shooting": shooting,
+        "trainable": trainable,
+        "methods": _methods(method),
+        "remat": remat,
         "project": project,
-        "twin": tree_structure_text(twin),
-        "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),
-        "start": checkpoints.array_fingerprint((params, problems[0].frozen)),
+        "draw": draw,
     }
-    run = _Run(problems, methods, keys, params, identity, None if checkpoint is None else Path(checkpoint))
-    run.resume()
-    with progress_bar(sum(method.epochs for method in methods), label, progress) as report:
-        run.run(report)
+    path = None if checkpoint is None else Path(checkpoint)
+    run = _prepare_run(twin, data, names, options, path)
+    executor = select_executor(min(workers, len(names)), scheduler)
+    count = 1 if isinstance(executor, InProcess) else min(workers, len(names))
+    check_share_files(path, count)
+    if run.resume() or count == 1:
+        with progress_bar(sum(method.epochs for method in run.methods), label, progress) as report:
+            run.run(report)
+    else:
+        train = partial(_train_share, twin, data, options)
+        run.adopt(train_shares(train, names, count, path, executor, progress))
+    problems = run.problems
     best, best_score = run.progress.state.best, run.progress.state.best_score
     # A region belongs to the weights that were trained in it: a network that is kept keeps its own.
     regions = trained_regions(problems[0], best, data) if trainable == "all" else ()
@@ -198,12 +199,44 @@ def fit(
         history=run.history,
         seconds=run.progress.seconds,
         interrupted=run.interrupted,
-        parameters=count_parameters(tree_take(params, 0)),
+        parameters=count_parameters(tree_take(best, 0)),
         params=best,
         frozen=problems[0].frozen,
         regions=regions,
         weights=estimated_weights(run.progress.state.method) if problems[0].estimated else None,
     )
+
+
+def _prepare_run(
+    twin: Twin, data: Dataset, names: tuple[int, ...], options: dict[str, Any], path: Path | None
+) -> "_Run":
+    """A fit that has not begun; `options` of `prepare`."""
+    methods, problems, params = prepare(twin, data, seeds=names, **options)
+    if problems[0].estimated and not isinstance(methods[-1], LevenbergMarquardt):
+        raise ValueError(
+            f'loss: {problems[0].estimated[0]}="auto" is estimated by Levenberg-Marquardt, and the last stage is '
+            f"{methods[-1].name}. Add a stage of LevenbergMarquardt(...), or give a number."
+        )
+    keys = jax.vmap(jax.random.key)(np.array(names))
+    identity = checkpoints.fit_identity(
+        twin, names, methods, Loss() if options["loss"] is None else options["loss"], options["project"]
+    )
+    identity |= {
+        "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),
+        "start": checkpoints.array_fingerprint((params, problems[0].frozen)),
+    }
+    return _Run(problems, methods, keys, params, identity, path)
+
+
+def _train_share(twin: Twin, data: Dataset, options: dict[str, Any], share: Share) -> TrainedShare:
+    """Train some of the seeds, in a worker."""
+    run = _prepare_run(twin, data, share.seeds, options, share.checkpoint)
+    run.resume()
+    with progress_bar(sum(method.epochs for method in run.methods), "", report_progress) as report:
+        run.run(report)
+    stage, state, _, seconds, projected = run.progress
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
+    return TrainedShare(stage, leaves, run.history, seconds, projected, run.interrupted)
 
 
 def _methods(method: AbstractMethod | Sequence[AbstractMethod] | None) -> tuple[AbstractMethod, ...] | None:
@@ -354,15 +387,31 @@ class _Run:
             trees = {"state": self.progress.state, "history": self.history}
             checkpoints.save(self.path, self.identity, progress, trees)
 
-    def resume(self) -> None:
-        """Continue from the checkpoint, if there is one."""
+    def resume(self) -> bool:
+        """Continue from the checkpoint, if there is one; returns whether there is."""
         if self.path is None or not self.path.exists():
-            return
+            return False
         stored = checkpoints.Checkpoint(self.path, self.identity)
         stage, projected = stored.progress["stage"], stored.progress["projected"]
-        now = self.progress.state
-        like = begin_stage(self.problems[stage], self.methods[stage], now.params, now.best_score, now.failed)
-        state = stored.tree("state", like)
+        state = stored.tree("state", self._like(stage))
         history = {name: np.asarray(values) for name, values in stored.tree("history", self.history).items()}
         self.records = [history] if len(history["loss"]) else []
         self.progress = _Progress(stage, state, len(self.records), stored.progress["seconds"], projected)
+        return True
+
+    def adopt(self, shares: tuple[TrainedShare, ...]) -> None:
+        """Go to where other processes have brought the shares of the seeds."""
+        stage = max(share.stage for share in shares)
+        state = concatenated([share.state(self._like(share.stage)) for share in shares], self._like(stage))
+        self.records = [join_histories([share.history for share in shares])]
+        seconds, projected = max(share.seconds for share in shares), any(share.projected for share in shares)
+        self.interrupted = any(share.interrupted for share in shares)
+        self.progress = _Progress(stage, state, len(self.records), seconds, projected)
+        if not self.interrupted:  # else the shares resume from checkpoints of their own
+            self._save()
+            remove_share_files(self.path)
+
+    def _like(self, stage: int) -> Seed:
+        """The structure of the state of all seeds in a stage."""
+        now = self.progress.state
+        return begin_stage(self.problems[stage], self.methods[stage], now.params, now.best_score, now.failed)

@@ -4,7 +4,6 @@ from ._fit import fit_workspace as fit_workspace
 from ._fit import load_fitted as load_fitted
 from ._new import new_project as new_project
 from ._sweep import sweep_workspace as sweep_workspace
-from ._tasks import map_tasks as map_tasks
 from ._train import Trained as Trained
 from ._train import train_workspace as train_workspace
 from ._workspace import Workspace as Workspace

@@ -6,9 +6,10 @@ import itertools
 import json
 import math
 import re
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ import tomlkit
 from twinfold.data import Dataset
 from twinfold.io import json_safe, write_json
 from twinfold.io._settings import validate
+from twinfold.parallel import InProcess, TaskOutcome, map_tasks, report_progress, select_executor
+from twinfold.parallel._executor import Progress
 from twinfold.train import Fit
 from twinfold.workspace import _files as files
 from twinfold.workspace._config import Config
@@ -25,7 +28,6 @@ from twinfold.workspace._data import DataSplit
 from twinfold.workspace._overrides import parse_override, set_value
 from twinfold.workspace._run_fit import run_fit, scaled_errors
 from twinfold.workspace._system import System
-from twinfold.workspace._tasks import Progress, TaskOutcome, map_tasks
 from twinfold.workspace._train import NO_FINITE_SEED
 from twinfold.workspace._workspace import Workspace
 
@@ -88,6 +90,8 @@ def sweep_workspace(
     *,
     random: int | None = None,
     folder: str | Path | None = None,
+    workers: int = 1,
+    scheduler: str = "",
     progress: bool | Progress = True,
     log: Callable[[str], None] = lambda line: None,
 ) -> Sweep:
@@ -98,8 +102,9 @@ def sweep_workspace(
     workspace are always among those compared.
 
     **Arguments:** `workspace`; `over`, the values of each setting, as `{"section.name": [...]}`; `random`: only so many
-    combinations, drawn at random (more of them include these); `folder` (default: `runs/sweep`); `progress`, see
-    `map_tasks`; `log`, called with a line for each fit that ends.
+    combinations, drawn at random (more of them include these); `folder` (default: `runs/sweep`); `workers`,
+    processes in which fits run side by side, or `scheduler`, the address of a Dask cluster that sees the same folder;
+    `progress`, see `parallel.map_tasks`; `log`, called with a line for each fit that ends.
 
     **Returns:** a `Sweep`; its `rows`, the best first, have `settings`, `error`, its `spread` over seeds, and the
     `reason` of a failure. Ctrl-C returns those that are finished.
@@ -128,10 +133,12 @@ def sweep_workspace(
     waiting = [task for index, task in enumerate(tasks) if index not in stored]
     if stored:
         log(f"{len(stored)} of {len(tasks)} fits are finished.")
+    executor = select_executor(workers, scheduler)
     known = [(tasks[index].settings, result["seconds"]) for index, result in stored.items()]
     report = map_tasks(
-        partial(run_task, loader),
+        partial(run_task, loader) if isinstance(executor, InProcess) else partial(run_task_in_worker, uuid.uuid4().hex),
         waiting,
+        executor=executor,
         cost=lambda task: _expected_seconds(task.settings, known),
         done=lambda outcome: log(_line(outcome)),
         progress=progress,
@@ -181,7 +188,8 @@ def plan(
             )
         path = _task_folder(folder, settings, one.config, (system.sha256, split.train.fingerprint(), *held_out))
         run = one.config.run.model_copy(update={"folder": str(path.absolute()), "track": ""})
-        one = dataclasses.replace(one, config=one.config.model_copy(update={"run": run}))
+        config = one.config.model_copy(update={"run": run})
+        one = dataclasses.replace(one, folder=one.folder.absolute(), config=config)  # for a worker elsewhere
         tasks.setdefault(path, SweepTask(settings, one, index == 0))
     return list(tasks.values())
 
@@ -192,7 +200,9 @@ def run_task(loader: "_Loader", task: SweepTask) -> dict[str, Any]:
     system = loader.system(workspace).rebuild(workspace.config.model).with_warmup(workspace.config.data.warmup)
     fingerprints = (system.sha256, split.train.fingerprint())
     with files.claim_run_folder(workspace.run_folder, workspace.config, fingerprints, force=False):
-        fit = run_fit(workspace, system.twin, split)  # judged as it is: a refit would have seen what judges it
+        fit = run_fit(
+            workspace, system.twin, split, progress=report_progress
+        )  # judged as it is: a refit would have seen what judges it
         if fit.interrupted:
             raise KeyboardInterrupt
         files.write_history(workspace.run_folder, fit)
@@ -202,6 +212,16 @@ def run_task(loader: "_Loader", task: SweepTask) -> dict[str, Any]:
         result = {"settings": task.settings, "errors": errors.tolist(), "seconds": fit.seconds}
         write_json(workspace.run_folder / RESULT, result)
     return result
+
+
+def run_task_in_worker(sweep: str, task: SweepTask) -> dict[str, Any]:
+    """`run_task` in a process that loads system and data itself, once for each `sweep`: functions do not travel."""
+    return run_task(_loader_of(sweep), task)
+
+
+@lru_cache(maxsize=1)
+def _loader_of(sweep: str) -> "_Loader":
+    return _Loader()
 
 
 def held_out_errors(fit: Fit, split: DataSplit) -> np.ndarray:

@@ -34,6 +34,7 @@ def run_experiment(
     command: str,
     resume: bool,
     workers: int,
+    scheduler: str = "",
     seconds: float | None,
     log: Callable[[str], None],
     show: bool = True,
@@ -45,7 +46,7 @@ def run_experiment(
     with run.claim(run_settings(options), command=command, force=None, resume=resume or bool(options.sets)):
         requests = experiment.requests(options)
         deadline = None if seconds is None else time.monotonic() + seconds
-        report = run_queue(requests, out, workers=workers, seconds=seconds, log=log, show=show)
+        report = run_queue(requests, out, workers=workers, scheduler=scheduler, seconds=seconds, log=log, show=show)
         store = Store(out, deadline)
         findings = Findings([], [])
         with record_skips(store):  # results without which there are no findings; the experiment handles all others

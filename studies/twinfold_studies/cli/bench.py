@@ -173,6 +173,9 @@ def bench(
     ),
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+    scheduler: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="A Dask cluster to use instead, as tcp://host:8786.")
+    ] = "",
     minutes: Annotated[float | None, typer.Option(help="Start no further job after this many minutes.")] = None,
     measured: Annotated[
         str,
@@ -234,6 +237,7 @@ def bench(
                 command=shlex.join(["twinfold", *sys.argv[1:]]),
                 resume=resume,
                 workers=workers,
+                scheduler=scheduler,
                 seconds=None if minutes is None else 60 * minutes,
                 log=lambda line: console.print(line, markup=False),
                 show=console.is_terminal,

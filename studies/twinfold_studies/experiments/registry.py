@@ -11,6 +11,7 @@ from twinfold_studies.experiments.cs2 import CS2
 from twinfold_studies.experiments.defaults import DEFAULTS
 from twinfold_studies.experiments.drive import DRIVE
 from twinfold_studies.experiments.first import FIRST_ATTEMPT
+from twinfold_studies.experiments.fleet import FLEET
 from twinfold_studies.experiments.follow import FOLLOW
 from twinfold_studies.experiments.misspecification import MISSPECIFICATION
 from twinfold_studies.experiments.numerics import NUMERICS
@@ -41,6 +42,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         DEFAULTS,
         REFIT,
         REAL,
+        FLEET,
     )
 }
 

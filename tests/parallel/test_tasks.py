@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from twinfold.workspace import _tasks
-from twinfold.workspace._tasks import map_tasks, time_left
+from twinfold.parallel import _tasks
+from twinfold.parallel._tasks import map_tasks, time_left
 
 
 def test_outcomes_are_in_the_order_of_the_tasks_and_failures_have_a_reason():

@@ -1,0 +1,31 @@
+"""The SYNTHETIC cells of the fleet experiment: their scalars are found again, and the standard errors are right."""
+
+import numpy as np
+import pytest
+from twinfold_studies.fleet.cells import SCALARS, cell_twin, simulate_cells, write_cells
+from twinfold_studies.fleet.speed import peak_memory
+
+from twinfold.fleet import estimate_assets
+
+
+@pytest.mark.slow
+def test_scalars_are_found_within_their_standard_errors(tmp_path):
+    cells = simulate_cells(32, shortest=180, longest=200)
+    assert np.isnan(cells.y[0, cells.lengths[0] :]).all()
+    assert 3.0 < np.nanmin(cells.y) < np.nanmax(cells.y) < 4.5
+    found = estimate_assets(cell_twin(), cells.ts, cells.y, cells.w, parameters=SCALARS)
+    usable = np.array([not reason for reason in found.reasons])
+    assert usable.mean() > 0.9
+    ratio = ((found.values - cells.scalars) / found.errors)[usable]
+    assert 0.88 < np.mean(np.abs(ratio) < 2) < 0.99  # 0.95 of 192
+    write_cells(tmp_path / "cells", 3, shortest=180, longest=200)
+    assert len(list((tmp_path / "cells").iterdir())) == 1
+
+
+def test_peak_memory_is_that_of_what_was_allocated():
+    import time
+
+    with peak_memory() as peak:
+        block = np.ones(20_000_000)
+        time.sleep(0.6)
+    assert peak["this"] > block.nbytes / 1e6

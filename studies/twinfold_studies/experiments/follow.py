@@ -91,7 +91,8 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
             "Estimates on the benchmark systems",
             rows,
             ("system", "model", "freedom", "nees", "nees_inside", "nis", "consistent", "rmse", "violation", "coverage"),
-            f"{runs} runs of {samples} samples, seed {SEED}; standard deviations: start {START}, process {PROCESS}, "
+            f"{runs} runs of {samples} samples, seed {SEED}, the same for all systems; standard deviations: start "
+            f"{START}, process {PROCESS}, "
             f"sensors {SENSOR}. Measured: "
             + "; ".join(f"{name} {', '.join(system(name).state_names[i] for i in MEASURED[name])}" for name in found)
             + ". nees: the average over runs at the last sample; nees_inside: the share of samples at which this "

@@ -91,8 +91,9 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
             "Estimates on the benchmark systems",
             rows,
             ("system", "model", "freedom", "nees", "nees_inside", "nis", "consistent", "rmse", "violation", "coverage"),
-            f"{runs} runs of {samples} samples, seed {SEED}, the same for all systems; standard deviations: "
-            f"start {START}, process {PROCESS}, sensors {SENSOR}. Measured: "
+            f"{runs} runs of {samples} samples, seed {SEED}, the same for all systems; standard deviations: start "
+            f"{START}, process {PROCESS}, "
+            f"sensors {SENSOR}. Measured: "
             + "; ".join(f"{name} {', '.join(system(name).state_names[i] for i in MEASURED[name])}" for name in found)
             + ". nees: the average over runs at the last sample; nees_inside: the share of samples at which this "
             "average is inside its 99.9 % bounds; nis: the average over runs and samples; consistent: both inside; "

@@ -66,10 +66,11 @@ def test_restitution_of_a_ball_that_comes_to_rest():
             lambda x, p: jnp.where(p["mode"] == 0, jnp.stack([x[1], jnp.full_like(x[1], -9.81)]), jnp.zeros_like(x)),
             params={"e": e, "mode": 0},
             events=[lands],
+            observe=lambda x: x[:1],  # a velocity jumps from sample to sample as e changes, and so would the loss
         )
 
     ts = np.linspace(0, 2, 101)
-    y = np.asarray(resting(0.5).simulate([1.0, 0.0], ts).xs)
+    y = np.asarray(resting(0.5).simulate([1.0, 0.0], ts).ys)
     assert np.abs(y[-1]).max() < 1e-12
     noisy = y + 0.01 * np.random.default_rng(1).normal(size=y.shape)
     data = tw.Dataset.from_arrays(ts, [noisy], x0=[[1.0, 0.0]])

@@ -1,7 +1,7 @@
 """Commands of other distributions, through the entry point group `twinfold.commands`."""
 
 from collections.abc import Callable, Iterable
-from importlib.metadata import EntryPoint
+from typing import Any
 
 import typer
 
@@ -11,8 +11,10 @@ STUDIES = "studies"  # the entry point of the distribution twinfold-studies
 STUDY_COMMANDS = ("bench", "data", "demo", "systems")
 
 
-def add_plugin_commands(app: typer.Typer, entries: Iterable[EntryPoint]) -> None:
+def add_plugin_commands(app: typer.Typer, entries: Iterable[Any]) -> None:
     """Add the commands of each entry point, a function of the application; one that fails is reported on stderr.
+
+    Where the backport `importlib_metadata` is loaded, as by Dask, entry points are instances of its own class.
 
     Without the studies, their commands only say where they are.
     """

@@ -10,7 +10,7 @@ from support.jacobians import far_predictors
 
 from twinfold._core import outcome_codes
 from twinfold.model._constraint.base import Conserved, Stack
-from twinfold.numerics._project import search
+from twinfold.numerics._project import newton
 from twinfold.numerics._project.base import ProjectionProblem
 from twinfold.numerics._project.kkt import point
 from twinfold.numerics._project.near import approach, may_be_near
@@ -41,7 +41,7 @@ def test_the_answers_are_those_of_the_search_without_it(name, monkeypatch):
     case = BY_NAME[name]
     predictors = far_predictors(case, 500)
     quick = projected(case, predictors)
-    monkeypatch.setattr(search, "may_be_near", lambda problem: False)
+    monkeypatch.setattr(newton, "may_be_near", lambda problem: False)
     whole = projected(case, predictors)
     np.testing.assert_array_equal(outcome_codes(quick.result), outcome_codes(whole.result))
     np.testing.assert_allclose(quick.x, whole.x, rtol=1e-12, atol=1e-13)
@@ -60,16 +60,16 @@ def near(constraint, on, predictor, p=None):
 
 def test_a_predictor_beside_the_circle():
     out = near(Conserved(energy), np.array([0.8, -0.6]), np.array([0.95, -0.5]))
-    assert out.acceptable
+    assert out.arrived
     np.testing.assert_allclose(out.x, np.array([0.95, -0.5]) / np.hypot(0.95, -0.5), rtol=1e-15)
-    assert out.evaluations <= 4
+    assert out.steps <= 4
 
 
 def test_dependent_constraints_are_left_to_the_search():
     twice = Stack([Conserved(energy), Conserved(lambda x: 3 * energy(x))])
     out = near(twice, np.array([0.6, 0.0, 0.8]), np.array([0.7, 0.1, 0.8]))
-    assert not out.acceptable
-    assert out.evaluations == 0
+    assert not out.arrived
+    assert out.steps == 0
 
 
 @pytest.mark.parametrize(("predictor", "least"), [(1.9, True), (1.8, False)])
@@ -78,7 +78,7 @@ def test_a_saddle_is_left_to_the_search(predictor, least):
     ellipse, p = BY_NAME["ellipse"].constraint, {"axes": jnp.array([2.0, 0.5])}
     out = near(ellipse, np.array([2.0, 0.0]), np.array([predictor, 0.0]), p)
     np.testing.assert_allclose(out.x, [2.0, 0.0], atol=0.02)
-    assert out.acceptable == least
+    assert out.arrived == least
 
 
 def test_large_problems_are_left_to_the_search():

@@ -1,6 +1,7 @@
 """Weights of the loss that are estimated: the correlation of errors, and the l2 of the largest evidence."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +52,8 @@ def test_l2_is_that_of_the_largest_evidence():
         unit = np.eye(samples) + a @ a.T / (np.exp(log_l2) * samples)
         return samples * np.log(y @ np.linalg.solve(unit, y) / samples) + np.linalg.slogdet(unit)[1]
 
-    best = np.exp(minimize_scalar(negative, (-12.0, -2.0)).x)
+    found: Any = minimize_scalar(negative, (-12.0, -2.0))
+    best = np.exp(found.x)
     l2 = 1e-6
     for _ in range(200):
         gramian = a.T @ a / samples + l2 * np.eye(weights)

@@ -44,6 +44,7 @@ def test_known_levels_are_found():
         assert other < found.log_likelihood - 0.5
 
 
+@pytest.mark.slow
 def test_what_the_data_do_not_tell_is_named():
     """Process noise a thousand times below that of the sensors leaves no trace in a short record."""
     rng = np.random.default_rng(1)

@@ -84,6 +84,7 @@ def test_every_estimate_is_on_the_manifold_and_its_covariance_tangent(name):
     )
 
 
+@pytest.mark.slow
 def test_consistent_on_the_sphere():
     """NEES with n - m = 2 degrees of freedom and NIS with 2, averaged over runs, within their 99.9 % bounds."""
     count, samples = 200, 20
@@ -197,6 +198,7 @@ def test_bounds_hold_and_do_not_make_the_estimate_certain(name):
     assert mean[-1] > 0.1
 
 
+@pytest.mark.slow
 def test_near_a_bound_the_error_is_at_most_what_the_covariance_says():
     """Amounts that cannot be negative, many of them nearly zero: estimates inside, and never worse than they say."""
     rng, start, sensor = np.random.default_rng(0), 0.3, 0.2

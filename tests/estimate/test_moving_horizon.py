@@ -70,6 +70,7 @@ def swings():
     return xs, y, found
 
 
+@pytest.mark.slow
 def test_the_optimum_of_a_nonlinear_window_is_that_of_another_solver(swings):
     """SciPy on all states as unknowns (multiple shooting) minimises the same cost."""
     _, y, found = swings
@@ -157,6 +158,7 @@ def test_bounds_hold_and_are_left_when_measurements_say_so():
     assert mean[-1] > 0.1
 
 
+@pytest.mark.slow
 def test_in_a_follower_saved_and_restored_bit_for_bit():
     _, y = pendulum_runs(1)
     estimator = MovingHorizon(PENDULUM, Noise([0.0, PUSH], [SENSOR]), window=4, gate=1e-6)

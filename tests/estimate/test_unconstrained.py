@@ -133,6 +133,7 @@ def linear_problem():
     return linear_twin(), move, lambda x, u: jnp.asarray(SEEN) @ x, ts, y, w
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [linear_problem, pendulum_problem])
 @each_filter
 def test_agreement_with_dynamax(name, problem):
@@ -244,6 +245,7 @@ def test_the_gate_refuses_an_outlier_and_keeps_the_other_channel():
     assert np.abs(hit.corrected.mean[5] - left_out.corrected.mean[5]).max() > 5
 
 
+@pytest.mark.slow
 def test_assets_side_by_side():
     """One model, several assets under vmap: each as by itself."""
     ts, y, w = record(count=6)

@@ -24,6 +24,7 @@ SPEC = ExportSpec(
 )
 
 
+@pytest.mark.slow
 def test_the_state_of_a_step_has_the_mode_and_the_last_event():
     step = build_step(RELAY, SPEC)
     places = step.description()["state"]

@@ -116,6 +116,7 @@ def test_an_asset_that_fails_says_why_and_does_not_touch_the_others(variables):
     np.testing.assert_allclose(results[0].values, [RATES[0]], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_arrays_in_memory_give_the_same_as_runs(variables):
     """Three assets in two batches, and none estimated where no step is taken."""
     given = runs(noise=0.01)
@@ -131,6 +132,7 @@ def test_arrays_in_memory_give_the_same_as_runs(variables):
     assert (plain.score > found.score).all()
 
 
+@pytest.mark.slow
 def test_initial_states_are_estimated_where_the_twin_says_so():
     twin = tw.Twin(
         lambda x, p: -p["k"] * x,

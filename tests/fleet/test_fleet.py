@@ -31,6 +31,7 @@ def write_csv(folder, rates=RATES):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["csv", "hive", "days", "many"])
 def test_every_layout_gives_the_same_estimates(layout, tmp_path):
     folder = tmp_path / "fleet"
@@ -105,6 +106,7 @@ def test_new_data_update_only_what_they_change(tmp_path):
         fit_fleet(TWIN, tmp_path, out, **OPTIONS)
 
 
+@pytest.mark.slow
 def test_periods_show_drift_and_only_new_ones_are_estimated(tmp_path):
     """A rate that grows from span to span; the tail of a span that has not ended is estimated again."""
     ts = np.arange(0, 30) * 0.1

@@ -21,6 +21,7 @@ TS = np.linspace(0, 6, 31)
 W = np.where(TS < 4, 0.3, 3.0)[:, None]
 
 
+@pytest.mark.slow
 def test_a_stepper_sees_the_events_of_a_simulation():
     """Filled at 0.3, emptied at -0.5: open at 10/3, then flooded from 4 on, and stopped."""
     whole = TANK.simulate([0.0], TS, W)

@@ -102,6 +102,7 @@ def test_events_without_end_are_a_failure(drop):
         BALL.simulate([0.2, 0.0], TS, p={"e": 0.3})
 
 
+@pytest.mark.slow
 def test_a_relay_oscillates_with_its_period():
     """RC between 0.3 and 0.7 of its source: each half takes tau log(7 / 3)."""
     tau = 0.9
@@ -223,6 +224,7 @@ def step_without_events(cell, t, dt, state, w0, w1, p, level):
     return CellState(x, z, alive), StepReport(out.violation, counts[0], result, counts[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("integrator", [tw.RK4(2), tw.Radau()], ids=["RK4", "Radau"])
 def test_a_twin_without_events_is_the_same_program(integrator, monkeypatch):
     twin = tw.Twin(

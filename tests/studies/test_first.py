@@ -129,6 +129,7 @@ def test_a_quick_fit_of_the_synthetic_record_is_far_better_than_its_mean(tmp_pat
     assert found["test"] < 0.1
 
 
+@pytest.mark.slow
 def test_the_synthetic_records_obey_their_equations_and_have_test_records_of_their_own():
     loads = (
         (synthetic.room, "T_in"),
@@ -150,7 +151,7 @@ def test_the_synthetic_records_obey_their_equations_and_have_test_records_of_the
 
 def test_the_study_of_the_refit_has_three_ways_for_each_record():
     found = list(family.projects(2, refit.VARIANTS))
-    assert [each.name for each in found][:4] == ["room 2", "slide 2", "tanks 2", "drive 2"]
+    assert {"room 2", "slide 2", "tanks 2", "drive 2"} <= {each.name for each in found}
     assert len({each.name for each in found}) == len(found) == len(family.KINDS)
     for project in found:
         assert set(refit.VARIANTS) <= set(project.designs)

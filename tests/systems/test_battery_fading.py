@@ -32,6 +32,7 @@ def learned(twin, x, i, celsius):
     return float(part(*arguments, zero))
 
 
+@pytest.mark.slow
 def test_the_twin_is_the_same_along_its_data_and_the_physics_far_away(trained):
     twin, cautious, data = trained
     run = data.runs[0]

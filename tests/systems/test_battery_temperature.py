@@ -95,6 +95,7 @@ def test_a_predicted_temperature_gives_the_voltage_of_the_measured_one(electroch
     np.testing.assert_allclose(given.simulate(x0[:-1], ts, w_cell).ys[:, 0], out.ys[:, 0], atol=5e-7)
 
 
+@pytest.mark.slow
 def test_activation_energies_change_nothing_at_25_degrees_and_slow_a_cold_cell():
     ts, w = load(2.0, 600.0, ambient=25.0)
     plain, with_energies = battery(), battery(arrhenius=True)

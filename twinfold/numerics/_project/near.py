@@ -67,7 +67,7 @@ def approach(problem: ProjectionProblem, start: Point, tolerance: float, max_ste
         x, error, arrived = tree_where(
             closer, (x, there.error, sound & (there.acceptable | last)), (at.x, at.error, at.arrived)
         )
-        steps = at.steps + 1 + last
+        steps = at.steps + jnp.where(last, 2, 1)
         going = closer & sound & ~there.converged & ~last & (steps < max_steps)
         return Near(x, error, arrived, at.trial + direction, going, steps)
 

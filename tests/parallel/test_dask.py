@@ -176,9 +176,7 @@ def test_a_scheduler_that_is_restarted_gets_what_is_missing(functions, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_seeds_of_two_workers_are_those_of_one_process(tmp_path):
     """A network and a parameter; scores and parameters of every seed, up to the rounding of other batch sizes."""
     ts = np.linspace(0, 2, 21)

@@ -145,10 +145,7 @@ def fleet_fit(
             f"stored, {done.failed} failed, {len(done.failures)} files not read. Padding {done.padding:.0%}."
         )
         typer.echo(f"Estimates: {done.folder / 'fit'}")
-        if done.interrupted:
-            typer.echo("Interrupted. The same command resumes.", err=True)
-            raise typer.Exit(common.INTERRUPTED)
-        raise typer.Exit(CHECK_FAILED if done.failed or done.failures else 0)
+        _end(interrupted=done.interrupted, failed=bool(done.failed or done.failures))
 
 
 @fleet.command("monitor")
@@ -194,10 +191,7 @@ def fleet_monitor(
         typer.echo(f"{found.alarms} of {found.assets} assets are in alarm.")
         for name, severity in found.worst[:10]:
             typer.echo(f"  {name}: {severity:.2f} times the limit")
-        if found.interrupted:
-            typer.echo("Interrupted. The same command resumes.", err=True)
-            raise typer.Exit(common.INTERRUPTED)
-        raise typer.Exit(CHECK_FAILED if found.alarms or found.failures else 0)
+        _end(interrupted=found.interrupted, failed=bool(found.alarms or found.failures))
 
 
 @fleet.command("report")
@@ -212,3 +206,11 @@ def fleet_report(
         from twinfold.fleet import report_fleet
 
         typer.echo(f"Report: {report_fleet(out, title=title, log=lambda line: typer.echo(line, err=True))}")
+
+
+def _end(*, interrupted: bool, failed: bool) -> None:
+    """Leave the command with its exit code."""
+    if interrupted:
+        typer.echo("Interrupted. The same command resumes.", err=True)
+        raise typer.Exit(common.INTERRUPTED)
+    raise typer.Exit(CHECK_FAILED if failed else 0)

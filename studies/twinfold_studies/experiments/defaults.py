@@ -1,19 +1,14 @@
 """The settings of a new project beside those of before, on synthetic records."""
 
-import tempfile
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table
 from twinfold_studies.bench.store import Store
-from twinfold_studies.first.family import projects
-from twinfold_studies.first.fits import fit_design
+from twinfold_studies.first.family import fit_each, projects
 from twinfold_studies.first.project import FIRST, Project
 
 FIXED = "fixed weights"
@@ -54,17 +49,8 @@ def _sentence(name: str, rows: list[dict[str, Any]]) -> str:
 
 
 def _row(project: Project, store: Store, options: Options, log: Callable[[str], None]) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "project"
-        project.write(folder)
-        system = project.open(folder, FIRST).load_system()
-        row: dict[str, Any] = {"record": project.name}
-        for name in VARIANTS:
-            log(f"defaults: {project.name}, {name}")
-            fitted = partial(fit_design, project, folder, name, system, quick=options.quick)
-            found = cached(store, "defaults-records", [project.name, VARIANTS[name], options.quick], fitted)
-            row[name] = found["test_before"]
-    return row
+    found = fit_each(project, "defaults", VARIANTS, store, options, log)
+    return {"record": project.name, **{name: errors["test_before"] for name, errors in found.items()}}
 
 
 DEFAULTS = Experiment(

@@ -1,19 +1,14 @@
 """How long to train, and on what: held-out blocks and refits on synthetic records."""
 
-import tempfile
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from twinfold_studies.bench.cache import cached
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table
 from twinfold_studies.bench.store import Store
-from twinfold_studies.first.family import projects
-from twinfold_studies.first.fits import fit_design
+from twinfold_studies.first.family import fit_each, projects
 from twinfold_studies.first.project import FIRST, Project
 
 ONE = "one block, refit"
@@ -51,16 +46,7 @@ def _sentence(name: str, ratios: np.ndarray) -> str:
 
 
 def _row(project: Project, store: Store, options: Options, log: Callable[[str], None]) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place) / "project"
-        project.write(folder)
-        system = project.open(folder, FIRST).load_system()
-        found = {}
-        for name in VARIANTS:
-            log(f"refit: {project.name}, {name}")
-            settings = [project.name, VARIANTS[name], options.quick]
-            fitted = partial(fit_design, project, folder, name, system, refit=True, quick=options.quick)
-            found[name] = cached(store, "refit-records", settings, fitted)
+    found = fit_each(project, "refit", VARIANTS, store, options, log, refit=True)
     errors = (found[FIRST]["test_before"], found[ONE]["test"], found[FIRST]["test"])
     return {"record": project.name, **dict(zip(TITLES, errors, strict=True))}
 

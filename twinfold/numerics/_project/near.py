@@ -77,11 +77,6 @@ def approach(problem: ProjectionProblem, start: Point, tolerance: float, max_ste
     return iterate(first, step, lambda at: at.going, usual=USUAL_EVALUATIONS)
 
 
-def newton_step(problem: ProjectionProblem, x: State, tolerance: float) -> State:
-    """The state after one more Newton step from `x`."""
-    return x + _newton_direction(problem, x, point(problem, x, tolerance))[0]
-
-
 def _newton_direction(problem: ProjectionProblem, x: State, here: Point) -> tuple[State, Flag]:
     """The Newton step of the KKT system, and whether its Hessian is positive definite along the manifold."""
     space, gap = here.space, problem.target - x

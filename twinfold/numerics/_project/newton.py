@@ -29,7 +29,7 @@ from twinfold.numerics._project.base import (
 from twinfold.numerics._project.bounds import Bounded, has_bounds
 from twinfold.numerics._project.kkt import Point, point, reduced_hessian
 from twinfold.numerics._project.line_search import differentiable_step
-from twinfold.numerics._project.near import approach, may_be_near, newton_step
+from twinfold.numerics._project.near import approach, may_be_near
 from twinfold.numerics._project.redundant import is_regular, may_be_redundant
 from twinfold.numerics._project.search import is_local, reach_of, search
 from twinfold.typing import Count, Flag, State
@@ -78,32 +78,24 @@ class Newton(AbstractProjection):
         tolerance = tolerance_of(self, problem.target)
         start = point(problem, problem.target, tolerance)
         near, reach = approach(problem, start, tolerance, self.max_steps), reach_of(problem, start)
+        # What is reported is evaluated where the derivative will be.
+        end = point(problem, near.x, tolerance)
+        solved = near.arrived & is_local(problem, near.x, reach) & end.acceptable & ~end.space.singular
+        result = _result(problem, end, near.x, near.steps, solved, RESULTS.not_converged)
 
-        def judge(x: State, target: State, steps: Count) -> _Judged:
-            # What is reported is evaluated where the derivative will be.
-            end = point(problem, x, tolerance)
-            solved = near.arrived & is_local(problem, x, reach) & end.acceptable & ~end.space.singular
-            return _Judged(solved, target, _result(problem, end, x, steps, solved, RESULTS.not_converged))
-
-        def again(before: _Judged) -> _Judged:
-            # Where constraints are nearly parallel, rounding can leave more than is tolerated.
-            x = newton_step(problem, before.result.x, tolerance)
-            after = judge(x, before.target, before.result.steps + 1)
-            return run_if(~after.solved, searched, after)
-
-        def searched(before: _Judged) -> _Judged:
-            found = self._searched(eqx.tree_at(lambda problem: problem.target, problem, before.target))
+        def searched(before: _Unsolved) -> _Unsolved:
+            from_target = eqx.tree_at(lambda problem: problem.target, problem, before.target)
+            found = self._searched(from_target, before.result.x)
             found = eqx.tree_at(lambda found: found.steps, found, before.result.steps + found.steps)
-            return _Judged(jnp.array(True), before.target, found)
+            return _Unsolved(before.target, found)
 
-        first = judge(near.x, problem.target, near.steps)
-        return run_if(~first.solved, again, first).result
+        return run_if(~solved, searched, _Unsolved(problem.target, result)).result
 
-    def _searched(self, problem: ProjectionProblem) -> ProjectionResult:
-        """The projection by `search` alone."""
+    def _searched(self, problem: ProjectionProblem, trial: State | None = None) -> ProjectionResult:
+        """The projection by `search` alone, which first tries a state, if one is given."""
         tolerance = tolerance_of(self, problem.target)
         start = point(problem, problem.target, tolerance)
-        found = search(problem, start, tolerance, self.max_steps)
+        found = search(problem, start, tolerance, self.max_steps, trial)
         rank, rows = found.taken.rank, problem.level.shape[0]
         regular = (rank >= found.ranks.rank) & ~found.taken.vanishing & (may_be_redundant(problem) | (rank == rows))
         solved = found.solved & regular
@@ -149,10 +141,9 @@ class Newton(AbstractProjection):
         return result_tangent(solution, tangent, dx, dmultiplier)
 
 
-class _Judged(eqx.Module):
-    """Whether a state is the nearest point to the target, and what is reported of it."""
+class _Unsolved(eqx.Module):
+    """What a search starts from, and then what it has found."""
 
-    solved: Flag
     target: State
     result: ProjectionResult
 

@@ -85,8 +85,14 @@ class Search(eqx.Module):
         return self.phase == SOLVED
 
 
-def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps: int) -> Search:
-    """The state nearest to the target of a problem; `start` is what is known of the target."""
+def search(
+    problem: ProjectionProblem, start: Point, tolerance: float, max_steps: int, trial: State | None = None
+) -> Search:
+    """The state nearest to the target of a problem.
+
+    **Arguments:** `start`, what is known of the target; `trial`, a state to be tried first, such as the last of the
+    first steps (where constraints are nearly parallel, rounding can leave there more than is tolerated).
+    """
     look, reach = may_be_redundant(problem), reach_of(problem, start)
 
     def step(at: Search) -> Search:
@@ -129,7 +135,7 @@ def search(problem: ProjectionProblem, start: Point, tolerance: float, max_steps
     first = Search(
         phase=jnp.array(NEAR),
         taken=taken,
-        trial=taken.x + taken.direction,
+        trial=taken.x + taken.direction if trial is None else trial,
         length=jnp.ones((), problem.target.dtype),
         back=jnp.array(MAX_RETRACTIONS),
         left=jnp.array(max_steps),

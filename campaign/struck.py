@@ -48,8 +48,8 @@ def patch(aim: Aim) -> None:
         opened = plain_open(file, *rest, **named)
         if not isinstance(file, int) and os.fspath(file).endswith(PART):
             aim.unfinished = os.fspath(file)
-            if "twinfold.train._fit" in sys.modules:  # a checkpoint after every few epochs
-                sys.modules["twinfold.train._fit"].__dict__["SAVE_EVERY"] = 0.0
+            if "twinfold.train._run" in sys.modules:  # a checkpoint after every few epochs
+                sys.modules["twinfold.train._run"].__dict__["SAVE_EVERY"] = 0.0
             aim.reach("opened", aim.unfinished)
         return opened
 

@@ -7,7 +7,7 @@ import pytest
 from twinfold_studies.bench.cache import record_skips
 from twinfold_studies.bench.experiment import Options
 from twinfold_studies.bench.store import Store
-from twinfold_studies.experiments import refit
+from twinfold_studies.experiments import defaults, refit
 from twinfold_studies.experiments.first import _designs, design_rows
 from twinfold_studies.first import drive, family, synthetic
 from twinfold_studies.first.fits import error, fit_design
@@ -151,9 +151,35 @@ def test_the_synthetic_records_obey_their_equations_and_have_test_records_of_the
 
 def test_the_study_of_the_refit_has_three_ways_for_each_record():
     found = list(family.projects(2, refit.VARIANTS))
-    assert {"room 2", "slide 2", "tanks 2", "drive 2"} <= {each.name for each in found}
+    assert {"room-2", "slide-2", "tanks-2", "drive-2"} <= {each.name for each in found}
     assert len({each.name for each in found}) == len(found) == len(family.KINDS)
     for project in found:
         assert set(refit.VARIANTS) <= set(project.designs)
     assert "0.50 times" in refit._sentence("b", np.array([0.25, 1.0, 0.5]))
     assert "lower on 2" in refit._sentence("b", np.array([0.25, 1.0, 0.5]))
+
+
+def test_the_choice_among_defaults_is_made_on_the_validation_block():
+    found = {name: {"valid": 0.3, "test_before": 0.5} for name in defaults.VARIANTS} | {
+        defaults.ADAM: {"valid": 0.2, "test_before": 0.6},
+        defaults.NARROW: {"valid": 0.1, "test_before": 0.7},
+    }
+    row = defaults._row("room-1", found)
+    assert (row[FIRST], row["with or without Adam"], row["any"]) == (0.5, 0.6, 0.7)
+    assert "0.71 times the error of 'any'" in defaults._sentence("any", "records", [row])
+
+
+def test_a_call_that_names_records_computes_these_and_shows_what_is_stored(tmp_path, monkeypatch):
+    monkeypatch.setattr(family, "fit_design", lambda project, *_, **__: {"of": project.name})
+    monkeypatch.setattr(family.Project, "write", lambda *_: None)
+    monkeypatch.setattr(family.Project, "open", lambda *_: type("Opened", (), {"load_system": lambda self: None})())
+
+    def names(*sets: str) -> list[str]:
+        each = family.each_record("defaults", {FIRST: ()}, store, Options(sets=sets), lambda line: None)
+        return [record for record, found in each if found[FIRST]["of"] == record]
+
+    store = Store(tmp_path)
+    assert names("tanks-2") == ["tanks-2"]
+    assert names("room-1") == ["room-1", "tanks-2"]
+    assert store.skipped == []
+    assert set(names()) == set(family.RECORDS)

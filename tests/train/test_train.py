@@ -12,7 +12,7 @@ from twinfold_studies.systems.truth import truth
 
 import twinfold as tw
 from twinfold._core import tree_structure_text
-from twinfold.train import _fit as fit_module
+from twinfold.train import _run as run_module
 from twinfold.train._gradient import Plateau
 from twinfold.train._prepare import prepare
 
@@ -208,9 +208,9 @@ def leaves(fit: tw.Fit) -> list[np.ndarray]:
 @pytest.mark.slow
 def test_a_killed_fit_resumes_bit_for_bit(tmp_path, monkeypatch):
     data = tw.Dataset.from_arrays(TIMES, oscillations(5)[1])
-    monkeypatch.setattr(fit_module, "SAVE_EVERY", -1.0)
+    monkeypatch.setattr(run_module, "SAVE_EVERY", -1.0)
     whole = tw.fit(spring(), data, seeds=2, **SHORT)
-    honest = fit_module.run_epochs
+    honest = run_module.run_epochs
     for kill_at in (2, 5):
         calls = []
 
@@ -220,11 +220,11 @@ def test_a_killed_fit_resumes_bit_for_bit(tmp_path, monkeypatch):
                 raise RuntimeError("killed")
             return honest(*arguments)
 
-        monkeypatch.setattr(fit_module, "run_epochs", dying)
+        monkeypatch.setattr(run_module, "run_epochs", dying)
         path = tmp_path / f"killed-{kill_at}.npz"
         with pytest.raises(RuntimeError, match="killed"):
             tw.fit(spring(), data, seeds=2, checkpoint=path, **SHORT)
-        monkeypatch.setattr(fit_module, "run_epochs", honest)
+        monkeypatch.setattr(run_module, "run_epochs", honest)
         resumed = tw.fit(spring(), data, seeds=2, checkpoint=path, **SHORT)
         for a, b in zip(leaves(whole), leaves(resumed), strict=True):
             np.testing.assert_array_equal(a, b)
@@ -260,7 +260,7 @@ def test_the_history_does_not_depend_on_the_speed_of_the_machine(monkeypatch):
         return tw.fit(twin, data, method=tw.LevenbergMarquardt(40), progress=False).history["loss"]
 
     fast = run()
-    monkeypatch.setattr(fit_module, "CHUNK", 1)
+    monkeypatch.setattr(run_module, "CHUNK", 1)
     slow = run()
     assert len(slow) < 30
     np.testing.assert_array_equal(fast, slow)
@@ -268,7 +268,7 @@ def test_the_history_does_not_depend_on_the_speed_of_the_machine(monkeypatch):
 
 def test_ctrl_c_returns_the_best_so_far(monkeypatch):
     data = tw.Dataset.from_arrays(TIMES, oscillations(3)[1])
-    honest, calls = fit_module.run_epochs, []
+    honest, calls = run_module.run_epochs, []
 
     def interrupted(*arguments):
         calls.append(1)
@@ -276,7 +276,7 @@ def test_ctrl_c_returns_the_best_so_far(monkeypatch):
             raise KeyboardInterrupt
         return honest(*arguments)
 
-    monkeypatch.setattr(fit_module, "run_epochs", interrupted)
+    monkeypatch.setattr(run_module, "run_epochs", interrupted)
     fit = tw.fit(spring(), data, method=tw.Adam(10_000, learning_rate=1e-2), progress=False)
     assert fit.interrupted
     assert fit.scores[0] == pytest.approx(fit.history["score"].min())
@@ -289,7 +289,7 @@ def test_ctrl_c_before_an_epoch_or_between_two_stages_changes_nothing(tmp_path, 
     methods = [tw.Adam(2), tw.Adam(1)]
     whole = tw.fit(twin, data, method=methods, progress=False)
     for function, interrupted_call in (("run_epochs", 1), ("begin_stage", 2)):
-        honest, calls, path = getattr(fit_module, function), [], tmp_path / f"{function}.npz"
+        honest, calls, path = getattr(run_module, function), [], tmp_path / f"{function}.npz"
 
         def interrupted(*arguments, honest=honest, calls=calls, interrupted_call=interrupted_call):
             calls.append(1)
@@ -298,7 +298,7 @@ def test_ctrl_c_before_an_epoch_or_between_two_stages_changes_nothing(tmp_path, 
             return honest(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(fit_module, function, interrupted)
+            patch.setattr(run_module, function, interrupted)
             assert tw.fit(twin, data, method=methods, checkpoint=path, progress=False).interrupted
         resumed = tw.fit(twin, data, method=methods, checkpoint=path, progress=False)
         for a, b in zip(leaves(whole), leaves(resumed), strict=True):

@@ -159,7 +159,9 @@ def bench(
     ],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="real: [SET ...]; pack: FILE [EXPERIMENT ...]; unpack: FILE ...", show_default=False),
+        typer.Argument(
+            help="real, defaults, refit: [SET ...]; pack: FILE [EXPERIMENT ...]; unpack: FILE ...", show_default=False
+        ),
     ] = None,
     systems: Annotated[str, typer.Option(help="Systems, separated by commas; default: all.")] = "",
     models: Annotated[str, typer.Option(help="Models, separated by commas; default: all.")] = "",

@@ -3,17 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table
 from twinfold_studies.bench.store import Store
-from twinfold_studies.first.family import fit_each, projects
-from twinfold_studies.first.project import FIRST, Project
+from twinfold_studies.first.family import RECORDS, each_record
+from twinfold_studies.first.project import FIRST
 
 ONE = "one block, refit"
 VARIANTS = {FIRST: (), ONE: ("fit.folds=1",)}
-DRAWS = (1, 2, 3)
 TIE = 0.02
 BEFORE, EVERY = "one block", "every block, refit"
 TITLES = (BEFORE, ONE, EVERY)
@@ -27,11 +25,10 @@ CAPTION = (
 
 def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
     """A row for each record, and the mean ratios."""
-    rows = []
-    for draw in DRAWS[:1] if options.quick else DRAWS:
-        for project in projects(draw, VARIANTS):
-            rows.append(_row(project, store, options, log))
-            jax.clear_caches()
+    each = each_record("refit", VARIANTS, store, options, log, refit=True)
+    rows = [_row(record, found) for record, found in each]
+    if not rows:
+        return Findings([], [])
     ratios = {name: np.array([row[name] / row[BEFORE] for row in rows]) for name in (ONE, EVERY)}
     sentences = [_sentence(name, each) for name, each in ratios.items()]
     return Findings(sentences, [Table("records", "Test errors", rows, caption=CAPTION)])
@@ -45,18 +42,19 @@ def _sentence(name: str, ratios: np.ndarray) -> str:
     )
 
 
-def _row(project: Project, store: Store, options: Options, log: Callable[[str], None]) -> dict[str, Any]:
-    found = fit_each(project, "refit", VARIANTS, store, options, log, refit=True)
+def _row(record: str, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     errors = (found[FIRST]["test_before"], found[ONE]["test"], found[FIRST]["test"])
-    return {"record": project.name, **dict(zip(TITLES, errors, strict=True))}
+    return {"record": record, **dict(zip(TITLES, errors, strict=True))}
 
 
 REFIT = Experiment(
     "refit",
     "The refit",
-    "How long to train is decided on one held-out block or on each in turn; then, on all data: synthetic records.",
+    "How long to train is decided on one held-out block or on each in turn; then, on all data: synthetic records. "
+    "`twinfold bench refit NAME ...` for some of the records.",
     full=Options(),
     quick=Options(),
     requests=lambda options: [],
     analyse=analyse,
+    sets=RECORDS,
 )

@@ -131,6 +131,7 @@ def evaluate(
     overrides: Overrides = None,
     run_folder: RunFolder = None,
     out: Annotated[Path | None, typer.Option(help="Write the metrics to this JSON file.")] = None,
+    band: Annotated[float | None, typer.Option(help="Report the coverage of bands of this probability.")] = None,
     trust: Trust = False,
 ) -> None:
     """Compare the errors of the fitted twin with those of its baselines: constant, pure physics, fitted physics.
@@ -149,7 +150,7 @@ def evaluate(
         from twinfold.workspace._evaluate import evaluate_workspace
 
         workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
-        outcome = evaluate_workspace(workspace, fitted, new or ())
+        outcome = evaluate_workspace(workspace, fitted, new or (), band=band, log=_log)
         for note in outcome.notes:
             typer.echo(f"Note: {note}", err=True)
         print_metrics(outcome.metrics, common.console(), outcome.units)
@@ -157,6 +158,10 @@ def evaluate(
             typer.echo(f"Note: {finding.message}", err=True)
         if out is not None:
             write_json(out, outcome.metrics | {"units": outcome.units})
+
+
+def _log(line: str) -> None:
+    typer.echo(line, err=True)
 
 
 def _complete_target(incomplete: str) -> list[str]:
@@ -183,6 +188,7 @@ def simulate(
     out: Annotated[Path, typer.Option(help="Table to write, .csv or .parquet.")] = Path("simulation.csv"),
     plot: Annotated[Path | None, typer.Option(help="Figure of the first run; default: beside the table.")] = None,
     no_plot: Annotated[bool, typer.Option("--no-plot", help="Write the table only.")] = False,
+    band: Annotated[float | None, typer.Option(help="Add bands of this probability, for example 0.9.")] = None,
     trust: Trust = False,
 ) -> None:
     """Predict under new inputs: read a table of inputs, write a table of outputs and states and a figure.
@@ -203,6 +209,11 @@ def simulate(
             raise typer.BadParameter(f"--out {out}: the name must end in .csv or .parquet.")
         workspace, fitted = common.open_fitted(folder, overrides, run_folder, trust)
         runs = simulation.simulate_workspace(workspace, fitted, inputs, x0=initial, run=run)
+        if band is not None:
+            from twinfold.workspace._bands import prepare_bands, with_bands
+
+            bands = prepare_bands(workspace, fitted, band, run=run, log=_log)
+            runs = with_bands(runs, bands, run=run, given=initial is not None)
         simulation.write_rows(out, simulation.simulation_rows(runs, workspace, fitted))
         typer.echo(f"{sum(each.samples for each in runs)} rows, {len(runs)} runs: {out}")
         if not no_plot:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from twinfold.data import Batch, Dataset
 from twinfold.data._rows import initial_state, known_batch
-from twinfold.identify import posterior, uncertainty
+from twinfold.identify import Uncertainty, posterior, uncertainty
 from twinfold.model import Twin, Unknown, simulate_unchecked
 from twinfold.model._unknown import is_unknown
 from twinfold.train import Fit, Loss
@@ -72,7 +72,9 @@ def estimate_parameters(
     if not 0 < len(scalars) <= MAX_PARAMETERS:
         return list(itertools.compress(estimates, listed))
     try:
-        errors = _raw_errors(twin, data, [estimate.name for estimate in estimates])
+        names = [estimate.name for estimate in estimates]
+        found_errors = raw_uncertainty(twin, data, names).errors
+        errors = [found_errors[name] for name in names]
         inflation = _inflation(fit, data, config)
     except ValueError as error:
         problems.append(f"Standard errors could not be computed: {error}")
@@ -117,8 +119,8 @@ def _parameter_name(path: str) -> str:
     return "initial state" if path == INITIAL else path.lstrip(".")
 
 
-def _raw_errors(twin: Twin, data: Dataset, names: list[str]) -> list[float]:
-    """Standard errors in units of raw, from residuals in units of each output's spread."""
+def raw_uncertainty(twin: Twin, data: Dataset, names: list[str]) -> Uncertainty:
+    """Standard errors and covariance in units of raw, from residuals in units of each output's spread."""
     batch = known_batch(twin, data)
     if batch.y.size * len(names) > MAX_JACOBIAN_SIZE:
         raise ValueError(
@@ -130,8 +132,7 @@ def _raw_errors(twin: Twin, data: Dataset, names: list[str]) -> list[float]:
     residual = ((np.asarray(batch.y) - predicted) / scale).reshape(-1, scale.size)
     slopes = (jacobian / scale[:, None]).reshape(-1, scale.size, len(names))
     with np.errstate(all="ignore"):  # values of failed runs are not finite; `uncertainty` drops them
-        found = uncertainty(residual, slopes, names, mask=np.asarray(batch.mask).reshape(residual.shape))
-    return [found.errors[name] for name in names]
+        return uncertainty(residual, slopes, names, mask=np.asarray(batch.mask).reshape(residual.shape))
 
 
 @eqx.filter_jit

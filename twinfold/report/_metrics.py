@@ -23,6 +23,7 @@ TITLES = {
     "mse": "MSE",
     "dtw": "DTW",
     "valid_time": "valid time",
+    "coverage": "coverage of bands",
     "failed": "failed runs",
     "violation_mean": "mean violation",
     "violation_max": "largest violation",

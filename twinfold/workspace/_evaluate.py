@@ -1,6 +1,6 @@
 """Evaluate the fitted twin of a workspace: on the parts of its data, or on other files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,9 @@ from twinfold.data import Dataset
 from twinfold.io import json_safe
 from twinfold.report._metrics import metric_units
 from twinfold.workspace import _files as files
+from twinfold.workspace._bands import MAX_RUNS, band_coverage, prepare_bands
 from twinfold.workspace._baselines import (
+    TWIN,
     compare_with_baselines,
     evaluate_parts,
     evaluate_with_baselines,
@@ -36,15 +38,25 @@ class EvaluationOutcome:
     notes: tuple[str, ...] = ()
 
 
-def evaluate_workspace(workspace: Workspace, fitted: Fitted, new: Sequence[str] = ()) -> EvaluationOutcome:
+def evaluate_workspace(
+    workspace: Workspace,
+    fitted: Fitted,
+    new: Sequence[str] = (),
+    *,
+    band: float | None = None,
+    log: Callable[[str], None] = lambda line: None,
+) -> EvaluationOutcome:
     """Evaluate a fitted twin and its baselines.
 
     **Arguments:** `workspace`; `fitted`; `new`, files relative to the current folder, each of which is one part, named
-    after it; if there are none, the parts are those of the workspace's data, and metrics.json is written.
+    after it; if there are none, the parts are those of the workspace's data, and metrics.json is written;
+    `band`: a probability, to report how many measurements lie inside bands of it ("coverage"); `log` for messages.
     """
     units = metric_units(fitted.info.outputs, fitted.info.units)
     if new:
         metrics, about = _evaluate_files(workspace, fitted, new)
+        if band is not None:
+            about += _add_coverage(metrics, workspace, fitted, read_new_files(workspace.config.data, new), band, log)
         return EvaluationOutcome(metrics, compare_with_baselines(metrics), units, about)
     folder, info = workspace.run_folder, fitted.info
     split, held_out, notes = seen_split(workspace, fitted), {}, list[str]()
@@ -52,11 +64,34 @@ def evaluate_workspace(workspace: Workspace, fitted: Fitted, new: Sequence[str] 
     if split.valid is None and info.trained_on:
         held_out, notes = info.metrics, [info.trained_on]
     metrics = json_safe(with_held_out(evaluate_with_baselines(fitted.twin, split, fitted.physics, notes), held_out))
+    if band is not None:
+        notes += _add_coverage(metrics, workspace, fitted, split.by_name(), band, log)
     found = compare_with_baselines(metrics)
     if split.train.fingerprint() != info.data_fingerprint:
         return EvaluationOutcome(metrics, found, units, (OTHER_DATA, *notes))
     files.write_metrics(folder, metrics, files.read_findings(folder) or (), units, info.trained_on)
     return EvaluationOutcome(metrics, found, units, tuple(notes))
+
+
+def _add_coverage(
+    metrics: dict[str, Any],
+    workspace: Workspace,
+    fitted: Fitted,
+    parts: Mapping[str, Dataset],
+    band: float,
+    log: Callable[[str], None],
+) -> tuple[str, ...]:
+    """Add the coverage of the twin's bands on each part; what cannot be computed is returned as a sentence."""
+    try:
+        bands = prepare_bands(workspace, fitted, band, log=log)
+        found = {part: band_coverage(fitted, bands, data) for part, data in parts.items()}
+    except ValueError as error:
+        return (f"The bands could not be computed: {error}",)
+    for part, share in json_safe(found).items():
+        metrics[TWIN][part]["coverage"] = share
+    omitted = sum(max(len(data) - MAX_RUNS, 0) for data in parts.values())
+    more = f" Of each part, the first {MAX_RUNS} runs were used." if omitted else ""
+    return (f"Coverage is the share of measured values inside the bands of {band:.0%}.{more}",)
 
 
 def _evaluate_files(workspace: Workspace, fitted: Fitted, new: Sequence[str]) -> tuple[dict[str, Any], tuple[str, ...]]:

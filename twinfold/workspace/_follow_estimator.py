@@ -54,19 +54,19 @@ def prepare(
 
     **Raises:** `ValueError` that names the setting to change.
     """
-    config, twin = workspace.config.follow, _without_estimated_start(fitted.twin)
+    config, twin = workspace.config.follow, plant_twin(fitted.twin)
     for name, table in (("drift", config.drift), ("spread", config.spread)):
         for each in table:
             if each not in twin.params:
                 raise ValueError(f"follow.{name}: the twin has no parameter {unknown_name(each, twin.params)}")
     kept = folder / PREPARED
-    key = _key(config, fitted, run)
-    known = _read(kept, key)
+    key = estimate_key(config, fitted, run)
+    known = read_kept(kept, key)
     if known is None:
-        known = _estimate(workspace, fitted, twin, run, log)
+        known = estimate_noise(workspace, fitted, twin, run, log)
         write_text(kept, json.dumps({"key": key, **known}, indent=2) + "\n")
     noise = Noise(known["process"], known["measurement"], drift=config.drift)
-    estimator = _estimator(config, twin, noise, run)
+    estimator = make_estimator(config, twin, noise, run)
     fleet = _fleet(config, workspace, fitted, estimator, known["std"])
     options = _alarm_options(config)
     if known["limits"] is None and known["healthy"]:
@@ -81,14 +81,14 @@ def prepare(
     return Prepared(fleet, alarms, hashlib.sha256(json.dumps(about).encode()).hexdigest(), known["std"])
 
 
-def _without_estimated_start(twin: Twin) -> Twin:
+def plant_twin(twin: Twin) -> Twin:
     """The twin for a plant that it was not fitted on: its start is not one of those that were estimated."""
     if not isinstance(twin.initial, Unknown):
         return twin
     return eqx.tree_at(lambda twin: (twin.initial, twin.warmup), twin, (None, None), is_leaf=lambda node: node is None)
 
 
-def _key(config: FollowConfig, fitted: Fitted, run: str | None) -> str:
+def estimate_key(config: FollowConfig, fitted: Fitted, run: str | None) -> str:
     """What the estimates depend on, in one text."""
     parts = [
         config.model_dump(exclude={"asset", "band", "max_assets"}),
@@ -102,7 +102,7 @@ def _key(config: FollowConfig, fitted: Fitted, run: str | None) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path, key: str) -> dict[str, Any] | None:
+def read_kept(path: Path, key: str) -> dict[str, Any] | None:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         names = ("process", "measurement", "std", "limits", "healthy")
@@ -111,7 +111,7 @@ def _read(path: Path, key: str) -> dict[str, Any] | None:
         return None
 
 
-def _estimate(
+def estimate_noise(
     workspace: Workspace, fitted: Fitted, twin: Twin, run: str | None, log: Callable[[str], None]
 ) -> dict[str, Any]:
     """Noise and start: as set, or from the data."""
@@ -145,7 +145,7 @@ def _estimate(
     if start is not None:
         runs = tuple(dataclasses.replace(each, x0=np.asarray(start, float)) for each in data.runs)
         data = dataclasses.replace(data, runs=runs)
-    fit = fit_noise(_estimator(config, twin, first, run), data, std=np.asarray(std))
+    fit = fit_noise(make_estimator(config, twin, first, run), data, std=np.asarray(std))
     fitted_process, fitted_measurement = (
         np.asarray(each).tolist() for each in (fit.noise.process, fit.noise.measurement)
     )
@@ -159,7 +159,7 @@ def _estimate(
     }
 
 
-def _estimator(config: FollowConfig, twin: Twin, noise: Noise, run: str | None) -> AbstractGaussianFilter:
+def make_estimator(config: FollowConfig, twin: Twin, noise: Noise, run: str | None) -> AbstractGaussianFilter:
     return ESTIMATORS[config.estimator](twin, noise, run=run, gate=config.gate or None)
 
 

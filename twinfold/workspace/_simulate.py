@@ -38,6 +38,7 @@ class SimulatedRun:
     measured: bool
     notes: tuple[str, ...]
     samples: int
+    band: tuple[np.ndarray, np.ndarray] | None = None  # lower and upper ends [T, k]
 
     @property
     def failed(self) -> bool:
@@ -67,7 +68,7 @@ def simulate_workspace(
         twin, _ = estimated
         ps = [twin.parameters(index) for index in range(len(data))]
     states = [
-        _initial_state(fitted, twin, index, each, p, x0, measured)
+        run_start(fitted, twin, index, each, p, x0, measured)
         for index, (each, p) in enumerate(zip(data.runs, ps, strict=True))
     ]
     if x0 is None:
@@ -85,7 +86,7 @@ def _read_inputs(
     return data, bool(options["outputs"])
 
 
-def _initial_state(
+def run_start(
     fitted: Fitted, twin: Twin, index: int, run: Run, p: Any, x0: Sequence[float] | None, measured: bool
 ) -> Any:
     """The initial state of a run: given, or as the twin has it for the run at `index`."""
@@ -157,6 +158,11 @@ def simulation_rows(runs: Sequence[SimulatedRun], workspace: Workspace, fitted: 
             row |= {} if each.run.w is None else dict(zip(names.inputs, each.run.w[i].tolist(), strict=True))
             row |= dict(zip(names.states, xs[i].tolist(), strict=True))
             row |= dict(zip(names.outputs, ys[i].tolist(), strict=True))
+            if each.band is not None:
+                ends = zip(("low", "high"), each.band, strict=True)
+                row |= {
+                    f"{name}_{end}": float(v) for end, y in ends for name, v in zip(names.outputs, y[i], strict=True)
+                }
             if each.measured:
                 values = (None if np.isnan(y) else float(y) for y in each.run.y[i])
                 row |= {f"{name} measured": y for name, y in zip(names.outputs, values, strict=True)}
@@ -190,6 +196,9 @@ def plot_simulation(each: SimulatedRun, fitted: Fitted) -> "Figure":
             if each.measured:
                 axis.plot(each.run.ts, each.run.y[:, index], ".", color=plot.INK, alpha=0.35, label="measured")
             predicted = slice(each.samples)
+            if each.band is not None:
+                ends = [end[predicted, index] for end in each.band]
+                axis.fill_between(each.run.ts[predicted], *ends, color=plot.COLOURS[1], alpha=0.2, label="band")
             axis.plot(each.run.ts[predicted], ys[predicted, index], color=plot.COLOURS[1], label="twin")
             axis.set_ylabel(plain_label(with_unit(name, units)))
         axes[-1].set_xlabel(plain_label(with_unit("time", units)))

@@ -1,0 +1,132 @@
+"""Bands around the predictions of a fitted twin, and how many of the measurements they contain.
+
+    variance = that of start, process noise and sensors, carried along (`estimate`)  +  (dy/dp) cov(p) (dy/dp)'
+
+The noise is that of `twinfold follow`, estimated from the training data once and kept beside the model; cov(p) is the
+covariance of the unknown parameters from the residuals of the fit. Network weights count as known: what they have not
+learned is process noise.
+"""
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
+from scipy.stats import norm
+
+from twinfold.data import Dataset, Run
+from twinfold.data._rows import begun
+from twinfold.estimate import AbstractGaussianFilter, Noise, simulate_with_band
+from twinfold.io import write_text
+from twinfold.metrics import coverage
+from twinfold.model import Twin, simulate_unchecked
+from twinfold.report._estimates import MAX_PARAMETERS, raw_uncertainty
+from twinfold.workspace import _follow_estimator as follow
+from twinfold.workspace._fit import Fitted, seen_split
+from twinfold.workspace._simulate import SimulatedRun, run_start
+from twinfold.workspace._workspace import Workspace
+
+MAX_RUNS = 40  # of each part whose coverage is computed
+
+
+@dataclass(frozen=True, eq=False)
+class Bands:
+    """The uncertainty of a fitted twin: its `estimator`, `std` of a start that was not given, `covariance` of raw."""
+
+    estimator: AbstractGaussianFilter
+    twin: Twin
+    std: np.ndarray
+    covariance: np.ndarray | None
+    probability: float
+
+    def around(self, run: Run, x0: Any, *, exact_start: bool, name: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper end [T, k] for a run from `x0`; `name` of the run whose own parameters are used."""
+        std = np.zeros_like(self.std) if exact_start else self.std
+        found = simulate_with_band(self.estimator, x0, std, run.ts, run.w)
+        variance = np.asarray(found.y_std) ** 2
+        if self.covariance is not None:
+            slope = np.asarray(_slopes(self.twin, np.asarray(x0, float), run.ts, run.w, name))
+            variance = variance + np.einsum("tkp,pq,tkq->tk", slope, self.covariance, slope)
+        half = norm.isf((1 - self.probability) / 2) * np.sqrt(variance)
+        return found.y - half, found.y + half
+
+
+def prepare_bands(
+    workspace: Workspace, fitted: Fitted, probability: float, *, run: str | None = None, log: Callable[[str], None]
+) -> Bands:
+    """Estimate what bands need, or read it from the run folder; `log` says what could not be computed.
+
+    **Raises:** `ValueError` if `probability` is not between 0 and 1, or the noise cannot be estimated.
+    """
+    if not 0 < probability < 1:
+        raise ValueError(f"--band {probability}: give the probability of the band, between 0 and 1, such as 0.9.")
+    config, twin = workspace.config.follow, follow.plant_twin(fitted.twin)
+    kept, key = workspace.run_folder / follow.PREPARED, follow.estimate_key(config, fitted, run)
+    known = follow.read_kept(kept, key)
+    if known is None:
+        known = follow.estimate_noise(workspace, fitted, twin, run, log)
+        write_text(kept, json.dumps({"key": key, **known}, indent=2) + "\n")
+    estimator = follow.make_estimator(config, twin, Noise(known["process"], known["measurement"]), run)
+    covariance = _parameter_covariance(workspace, fitted, log)
+    return Bands(estimator, fitted.twin, np.asarray(known["std"], float), covariance, probability)
+
+
+def with_bands(runs: Sequence[SimulatedRun], bands: Bands, *, run: str | None, given: bool) -> list[SimulatedRun]:
+    """Simulated runs with their bands; `given`: the initial states were, as --x0."""
+    found = []
+    for each in runs:
+        x0 = np.asarray(each.simulation.xs)[0]
+        ends = bands.around(each.run, x0, exact_start=given or each.run.x0 is not None, name=run)
+        found.append(dataclasses.replace(each, band=ends))
+    return found
+
+
+def band_coverage(fitted: Fitted, bands: Bands, data: Dataset) -> float:
+    """The share of the measured values of the first `MAX_RUNS` runs that lie inside their bands."""
+    runs = data.runs[:MAX_RUNS]
+    estimated = begun(fitted.twin, runs)
+    twin = fitted.twin if estimated is None else estimated[0]
+    inside, count = 0.0, 0
+    for index, run in enumerate(runs):
+        p = twin.parameters(index if estimated is not None else None)
+        x0 = run_start(fitted, twin, index, run, p, None, True)
+        lower, upper = bands.around(run, x0, exact_start=run.x0 is not None)
+        mask = np.isfinite(run.y)
+        if measured := int(mask.sum()):
+            inside += float(coverage(lower[None], upper[None], run.y[None], mask[None])[0]) * measured
+            count += measured
+    return inside / count if count else float("nan")
+
+
+def _parameter_covariance(workspace: Workspace, fitted: Fitted, log: Callable[[str], None]) -> np.ndarray | None:
+    """The covariance of the raw values of all unknowns; None without any, or where it cannot be computed."""
+    count = sum(unknown.raw.size for unknown in fitted.twin.unknowns())
+    if not count:
+        return None
+    try:
+        if count > MAX_PARAMETERS:
+            raise ValueError(f"there are {count} of them, {MAX_PARAMETERS} at most.")
+        names = [str(place) for place in range(count)]
+        return raw_uncertainty(fitted.twin, seen_split(workspace, fitted).train, names).covariance
+    except (OSError, ValueError) as error:
+        log(f"Note: the bands leave out the uncertainty of the parameters: {error}")
+        return None
+
+
+@eqx.filter_jit
+def _slopes(twin: Twin, x0: Array, ts: Array, w: Array | None, name: str | None) -> Array:
+    """The derivative of the outputs in all raw values of the unknowns, [T, k, P]."""
+    raw, unravel = ravel_pytree([unknown.raw for unknown in twin.unknowns()])
+
+    def outputs(raw: Array) -> Array:
+        moved = eqx.tree_at(lambda twin: [unknown.raw for unknown in twin.unknowns()], twin, unravel(raw))
+        start = x0 + 0 * raw.sum()
+        return simulate_unchecked(moved, start, ts, w, moved.parameters(name)).ys
+
+    return jax.jacfwd(outputs)(raw)

@@ -4,7 +4,7 @@
 
 An iteration that asks for a small step never ends where two variables are hardly told apart: they move by much, and the
 residual by nothing. The relative offset (Bates and Watts, 1981) compares what a full step would still gain with the
-noise: at `OFFSET`, the estimate is within that fraction of a standard error of the minimum, in every direction.
+noise: at `OFFSET`, the estimate is within sqrt(P) times that fraction of a standard error of the minimum.
 One evaluation of residuals and Jacobian is one pass of one loop, so that little is compiled.
 """
 

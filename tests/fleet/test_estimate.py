@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import twinfold as tw
-from twinfold.fleet._batch import RATIO, batches, bucket_length, padding
-from twinfold.fleet._estimate import DIVERGED, FEW_SAMPLES, NO_START, OK, estimate_batch
+from twinfold.fleet._batch import RATIO, bucket_length, buckets, padding
+from twinfold.fleet._estimate import DIVERGED, FEW_SAMPLES, NO_START, OK, estimate_bucket
 from twinfold.fleet._standard_errors import standard_errors
 from twinfold.fleet._variables import AssetVariables
 
@@ -40,8 +40,8 @@ def variables():
 
 def estimated(variables, given, lanes=4):
     found = {}
-    for members, batch in batches(given, lanes):
-        result = estimate_batch(variables, batch)
+    for members, batch in buckets(given):
+        result = estimate_bucket(variables, batch, lanes)
         for place, index in enumerate(members):
             found[index] = jax.tree.map(lambda leaf, place=place: np.asarray(leaf)[place], result)
     return [found[index] for index in range(len(given))]
@@ -56,11 +56,11 @@ def test_less_than_a_fifth_of_an_array_is_padding():
     assert padding([100, 100]) == pytest.approx(1 - 100 / bucket_length(100))
 
 
-def test_every_asset_is_in_one_batch_with_all_its_samples():
+def test_every_asset_is_in_one_bucket_with_all_its_samples():
     given = runs()
     seen = []
-    for members, batch in batches(given, 2):
-        assert batch.size == 2
+    for members, batch in buckets(given):
+        assert batch.size == len(members)
         for place, index in enumerate(members):
             seen.append(index)
             samples = len(given[index].ts)
@@ -120,7 +120,7 @@ def test_an_asset_that_fails_says_why_and_does_not_touch_the_others(variables):
 def test_arrays_in_memory_give_the_same_as_runs(variables):
     """Three assets in two batches, and none estimated where no step is taken."""
     given = runs(noise=0.01)
-    ((_, batch),) = batches(given, 4)
+    ((_, batch),) = buckets(given)
     arrays = [np.asarray(each)[:3] for each in (batch.ts, batch.y)]
     found = tw.fleet.estimate_assets(decay(), *arrays, lanes=2)
     expected = estimated(variables, given)
@@ -164,7 +164,7 @@ import numpy as np, jax
 jax.config.update("jax_enable_x64", True)
 import twinfold as tw
 from twinfold.fleet._batch import AssetBatch
-from twinfold.fleet._estimate import estimate_batch
+from twinfold.fleet._estimate import _placed, estimate_bucket, starts_of
 from twinfold.fleet._variables import AssetVariables
 
 devices = jax.devices()
@@ -174,14 +174,15 @@ ts = np.linspace(0, 3, 26)
 k = np.linspace(0.3, 1.4, 8)
 batch = AssetBatch(np.tile(ts, (8, 1)), np.exp(-k[:, None, None] * ts[:, None]), None, None)
 variables = AssetVariables.of(twin, None)
-one = estimate_batch(variables, batch)
-four = estimate_batch(variables, batch, devices=devices)
-assert len(four.values.sharding.device_set) == 4
+one = estimate_bucket(variables, batch, 8)
+four = estimate_bucket(variables, batch, 8, devices=devices)
+_, spread, _ = _placed(variables, batch, starts_of(variables, batch), devices)
+assert len(spread.y.sharding.device_set) == 4
 np.testing.assert_allclose(four.values[:, 0], k, rtol=1e-5)
 np.testing.assert_allclose(four.values, one.values, rtol=1e-10)
 np.testing.assert_allclose(four.errors, one.errors, rtol=1e-4, atol=1e-12)
 try:
-    estimate_batch(variables, batch, devices=devices[:3])
+    estimate_bucket(variables, batch, 8, devices=devices[:3])
 except ValueError as error:
     assert "3 devices" in str(error)
 else:

@@ -35,20 +35,13 @@ def bucket_length(samples: int) -> int:
     return length
 
 
-def batches(runs: Sequence[Run], lanes: int) -> Iterator[tuple[list[int], AssetBatch]]:
-    """The runs in batches of `lanes` with runs of similar length, and the indices of those runs.
-
-    The last batch of a bucket is filled up with copies, whose results nobody reads.
-    """
-    buckets: dict[int, list[int]] = {}
+def buckets(runs: Sequence[Run]) -> Iterator[tuple[list[int], AssetBatch]]:
+    """The runs of similar length together, as arrays, and their indices."""
+    found: dict[int, list[int]] = {}
     for index, run in enumerate(runs):
-        buckets.setdefault(bucket_length(len(run.ts)), []).append(index)
-    for length in sorted(buckets):
-        members = buckets[length]
-        for first in range(0, len(members), lanes):
-            chosen = members[first : first + lanes]
-            filled = chosen + [chosen[0]] * (lanes - len(chosen))
-            yield chosen, _assembled([runs[index] for index in filled], length)
+        found.setdefault(bucket_length(len(run.ts)), []).append(index)
+    for length in sorted(found):
+        yield found[length], _assembled([runs[index] for index in found[length]], length)
 
 
 def padding(lengths: Sequence[int]) -> float:

@@ -16,12 +16,13 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from twinfold.fleet._batch import AssetBatch
+from twinfold.fleet._least_squares import FIRST_DAMPING, Start, fit_asset
 from twinfold.fleet._standard_errors import standard_errors
 from twinfold.fleet._variables import AssetVariables
 from twinfold.model import Twin, simulate_unchecked
-from twinfold.numerics._least_squares import least_squares
 
-MAX_STEPS = 40
+MAX_STEPS = 60
+ROUND = 8  # evaluations before the assets that have converged leave
 CPU_LANES, DEVICE_LANES = 32, 4096  # assets computed at a time
 OK, FEW_SAMPLES, NO_START, DIVERGED, NOT_CONVERGED = range(5)
 REASONS = {
@@ -38,7 +39,8 @@ class AssetEstimates(eqx.Module):
 
     `values` and `errors` [A, P]; `change`, the estimate in the coordinate that it moved in; `rms` and `mean` [A, k] of
     the residual of each output, in its unit; `score` [A], the residual relative to the spread of the outputs;
-    `correlation` [A], its correlation time in samples; `samples` [A]; `code` [A], 0 for a usable estimate.
+    `correlation` [A], its correlation time in samples; `samples` [A]; `code` [A], 0 for a usable estimate; `steps` [A],
+    evaluations that it took.
 
     **Example:**
 
@@ -60,6 +62,7 @@ class AssetEstimates(eqx.Module):
     correlation: Float[Array, "*A"]
     samples: Int[Array, "*A"]
     code: Int[Array, "*A"]
+    steps: Int[Array, "*A"]
 
     @property
     def reasons(self) -> list[str]:
@@ -98,30 +101,62 @@ def estimate_assets(
     ```
     """
     arrays = AssetBatch(*(None if each is None else np.asarray(each) for each in (ts, y, w, x0)))
-    count, shares = arrays.size, 1 if devices is None else len(devices)
-    lanes = min(count, CPU_LANES if jax.default_backend() == "cpu" else DEVICE_LANES) if lanes is None else lanes
+    shares = 1 if devices is None else len(devices)
+    lanes = min(arrays.size, CPU_LANES if jax.default_backend() == "cpu" else DEVICE_LANES) if lanes is None else lanes
     lanes = -(-lanes // shares) * shares
-    variables, found = AssetVariables.of(twin, parameters), []
-    for first in range(0, count, lanes):
-        chosen = np.minimum(np.arange(first, first + lanes), count - 1)  # the last ones are copies
-        batch = jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], arrays)
-        found.append(estimate_batch(variables, batch, max_steps=max_steps, devices=devices))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *jax.device_get(found))
+    return estimate_bucket(AssetVariables.of(twin, parameters), arrays, lanes, max_steps=max_steps, devices=devices)
 
 
-def estimate_batch(
-    variables: AssetVariables, batch: AssetBatch, *, max_steps: int = MAX_STEPS, devices: Sequence[Any] | None = None
+def estimate_bucket(
+    variables: AssetVariables,
+    assets: AssetBatch,
+    lanes: int,
+    *,
+    max_steps: int = MAX_STEPS,
+    devices: Sequence[Any] | None = None,
 ) -> AssetEstimates:
-    """The estimates of all assets of a batch.
+    """The estimates of assets of one length as NumPy arrays, `lanes` at a time, with one compiled program.
 
-    **Arguments:** `variables` of an asset; `batch`; `max_steps` of the iteration (0: the twin as it is);
-    `devices`, over which the assets are
-    spread evenly (their number must divide that of the assets).
+    In rounds: most assets need a few steps and some need many. What has not converged after the steps of a round goes
+    on in the next one, together with others like it, and does not hold up those that have.
+
+    **Arguments:** `variables` of an asset; `assets`; `max_steps` of the iteration (0: the twin as it is); `devices`,
+    over which the assets are spread evenly (their number must divide `lanes`).
     """
-    dtype = jnp.zeros(()).dtype
-    batch = jax.tree.map(lambda leaf: leaf.astype(dtype), batch)
+    dtype = np.dtype(jnp.zeros(()).dtype)
+    assets = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), assets)
+    count = assets.size
+    starts, found = starts_of(variables, assets), None
+    waiting, limit = np.arange(count), min(ROUND, max_steps + 1)
+    while len(waiting):
+        for begin in range(0, len(waiting), lanes):
+            chosen = waiting[np.minimum(np.arange(begin, begin + lanes), len(waiting) - 1)]  # the last ones are copies
+            batch, start = jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], (assets, starts))
+            result = jax.device_get(
+                _estimate(*_placed(variables, batch, start, devices), np.int32(limit), max_steps > 0)
+            )
+            if found is None:
+                found = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape[1:]), leaf.dtype), result[0])
+            for kept, new in zip(jax.tree.leaves((found, starts)), jax.tree.leaves(result), strict=True):
+                kept[chosen] = new
+        assert found is not None
+        waiting = waiting[(found.code[waiting] != OK) & (starts.steps[waiting] == limit) & (limit <= max_steps)]
+        limit = min(limit + ROUND, max_steps + 1)
+    assert found is not None
+    return found
+
+
+def starts_of(variables: AssetVariables, assets: AssetBatch) -> Start:
+    """Where the iteration of every asset starts: at the twin's values."""
+    count, dtype = assets.size, np.dtype(jnp.zeros(()).dtype)
+    damping = np.full(count, FIRST_DAMPING, dtype)
+    return Start(np.zeros((count, variables.count), dtype), damping, np.zeros(count, np.int32))
+
+
+def _placed(variables: AssetVariables, batch: AssetBatch, start: Start, devices: Sequence[Any] | None) -> tuple:
+    """The arguments, spread over the devices."""
     if devices is None or len(devices) < 2:
-        return _estimate(variables, batch, max_steps)
+        return variables, batch, start
     if batch.size % len(devices):
         raise ValueError(f"devices: {batch.size} assets cannot be spread evenly over {len(devices)} devices.")
     mesh = jax.sharding.Mesh(np.array(devices), ("assets",))
@@ -129,15 +164,19 @@ def estimate_batch(
     everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     arrays, rest = eqx.partition(variables, eqx.is_array)
     variables = eqx.combine(jax.device_put(arrays, everywhere), rest)
-    return _estimate(variables, jax.device_put(batch, split), max_steps)
+    return variables, *jax.device_put((batch, start), split)
 
 
 @eqx.filter_jit
-def _estimate(variables: AssetVariables, batch: AssetBatch, max_steps: int) -> AssetEstimates:
-    return jax.vmap(partial(_estimate_one, variables, max_steps))(batch)
+def _estimate(
+    variables: AssetVariables, batch: AssetBatch, start: Start, limit: Int[ArrayLike, ""], fitted: bool
+) -> tuple[AssetEstimates, Start]:
+    return jax.vmap(partial(_estimate_one, variables, limit, fitted))(batch, start)
 
 
-def _estimate_one(variables: AssetVariables, max_steps: int, asset: AssetBatch) -> AssetEstimates:
+def _estimate_one(
+    variables: AssetVariables, limit: Int[Array, ""], fitted: bool, asset: AssetBatch, begin: Start
+) -> tuple[AssetEstimates, Start]:
     mask = jnp.isfinite(asset.y)
     y = jnp.where(mask, asset.y, 0)
     count = jnp.sum(mask, axis=0)
@@ -153,16 +192,18 @@ def _estimate_one(variables: AssetVariables, max_steps: int, asset: AssetBatch) 
         predicted = simulate_unchecked(variables.twin, start(v, p), asset.ts, asset.w, p).valid_ys
         return jnp.where(mask, (y - predicted) / scale[None], 0)
 
-    first = jnp.zeros(variables.count, y.dtype)
-    if max_steps:
-        v, residual, jacobian, converged = least_squares(residuals, first, max_steps)
-    else:  # the twin as it is
-        v, residual, converged = first, residuals(first), jnp.array(True)
-        jacobian = jnp.zeros((residual.size, first.size), y.dtype)
-    finite = jnp.all(jnp.isfinite(residuals(v))) & jnp.all(jnp.isfinite(scale))
-    begins = jnp.all(jnp.isfinite(start(first, variables.parameters(first))))
-    errors, tau = standard_errors(residual, jacobian.reshape(*residual.shape, -1), mask)
     total = jnp.sum(count)
+    if fitted:
+        best, after = fit_asset(residuals, begin, total, limit)
+        v, residual, jacobian, converged, finite, steps = best
+    else:  # the twin as it is
+        v, residual, steps, after = begin.v, residuals(begin.v), begin.steps, begin
+        converged = finite = jnp.all(jnp.isfinite(residual))
+        jacobian = jnp.zeros((*residual.shape, v.size), y.dtype)
+    finite = finite & jnp.all(jnp.isfinite(scale))
+    first = jnp.zeros_like(v)
+    begins = jnp.all(jnp.isfinite(start(first, variables.parameters(first))))
+    errors, tau = standard_errors(residual, jacobian, mask)
     code = jnp.where(converged, OK, NOT_CONVERGED)
     code = jnp.where(finite, code, DIVERGED)
     code = jnp.where(begins, code, NO_START)
@@ -170,7 +211,7 @@ def _estimate_one(variables: AssetVariables, max_steps: int, asset: AssetBatch) 
     usable = (code == OK) | (code == NOT_CONVERGED)
     left = jnp.where(usable, residual, jnp.nan) * scale[None]
     each = jnp.maximum(count, 1).astype(y.dtype)
-    return AssetEstimates(
+    estimates = AssetEstimates(
         values=jnp.where(usable, variables.values(v), jnp.nan),
         errors=jnp.where(usable, errors * jnp.abs(variables.slopes(v)), jnp.nan),
         change=jnp.where(usable, v, jnp.nan),
@@ -180,7 +221,9 @@ def _estimate_one(variables: AssetVariables, max_steps: int, asset: AssetBatch) 
         correlation=tau,
         samples=total.astype(jnp.int32),
         code=code.astype(jnp.int32),
+        steps=steps.astype(jnp.int32),
     )
+    return estimates, after
 
 
 def _spread(y: Float[Array, "T k"], mask: Bool[Array, "T k"], count: Int[Array, " k"]) -> Float[Array, " k"]:

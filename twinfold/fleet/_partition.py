@@ -15,8 +15,8 @@ import numpy as np
 
 from twinfold.data import Run, load_dataset
 from twinfold.data._run import portable_bytes
-from twinfold.fleet._batch import batches, padding
-from twinfold.fleet._estimate import REASONS, AssetEstimates, estimate_batch
+from twinfold.fleet._batch import buckets, padding
+from twinfold.fleet._estimate import REASONS, AssetEstimates, estimate_bucket
 from twinfold.fleet._results import read_about, read_table, write_table
 from twinfold.fleet._source import FleetSource, Partition
 from twinfold.fleet._variables import AssetVariables
@@ -126,9 +126,9 @@ class PartitionFit:
 
     def _estimate(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
         found: dict[int, dict[str, Any]] = {}
-        for members, batch in batches(runs, self.lanes):
+        for members, bucket in buckets(runs):
             report_progress(len(found) / len(runs))
-            estimates = estimate_batch(self.variables, batch, max_steps=self.max_steps)
+            estimates = estimate_bucket(self.variables, bucket, self.lanes, max_steps=self.max_steps)
             found |= dict(zip(members, self._rows(estimates, len(members)), strict=True))
         return [found[index] for index in range(len(runs))]
 

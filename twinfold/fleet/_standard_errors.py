@@ -23,7 +23,8 @@ def standard_errors(
     rows = jnp.where(mask[..., None], jacobian, 0).reshape(-1, p)
     size = jnp.linalg.norm(rows, axis=0)
     size = jnp.where(size > 0, size, 1)
-    _, singular, directions = jnp.linalg.svd(rows / size[None], full_matrices=False)
+    # The triangular factor has the same singular values, and accelerators factorise small matrices many at a time.
+    _, singular, directions = jnp.linalg.svd(jnp.linalg.qr(rows / size[None], mode="r"), full_matrices=False)
     weak = singular <= TOLERANCE * singular[0]
     freedom = count - jnp.sum(~weak).astype(tau.dtype) * tau
     noise = jnp.sum(r**2) / freedom

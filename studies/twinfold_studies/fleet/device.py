@@ -19,7 +19,7 @@ from twinfold_studies.fleet.cells import LONGEST, SCALARS, SHORTEST, cell_twin, 
 RATIO = 1.25  # of the lengths of neighbouring buckets, as for a folder
 
 
-def measure(assets: int, lanes: int, *, seed: int = 0, max_steps: int = 40) -> dict[str, Any]:
+def measure(assets: int, lanes: int, *, seed: int = 0) -> dict[str, Any]:
     """Estimate six scalars of so many cells, bucket by bucket; each program is compiled before the clock starts."""
     cells, twin, devices = simulate_cells(assets, seed=seed), cell_twin(), jax.devices()
     edges = [SHORTEST]
@@ -32,7 +32,7 @@ def measure(assets: int, lanes: int, *, seed: int = 0, max_steps: int = 40) -> d
         if not len(members):
             continue
         batch = (cells.ts[members, :edge], cells.y[members, :edge], cells.w[members, :edge])
-        options = {"parameters": SCALARS, "max_steps": max_steps, "lanes": min(lanes, len(members))}
+        options = {"parameters": SCALARS, "lanes": min(lanes, len(members))}
         spread = devices if len(devices) > 1 else None
         began = time.perf_counter()
         estimate_assets(twin, *batch, **options, devices=spread)

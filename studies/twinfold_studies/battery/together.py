@@ -42,9 +42,7 @@ def work(out: Path, seeds: int, deadline: float | None, models: tuple[str, ...] 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Compute the protocols temperature and conditions in several processes."
-    )
+    parser = argparse.ArgumentParser(description="Protocols temperature and conditions in several processes.")
     parser.add_argument("--workers", type=int, default=2, help="number of processes")
     parser.add_argument("--seeds", type=int, default=25)
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of the results")

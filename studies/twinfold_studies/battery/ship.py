@@ -67,7 +67,7 @@ def contents(twin: Twin, others: Sequence[Pair], errors: list[dict[str, Any]]) -
             "seeds": 1,
         },
         "holds_for": {
-            "chemistry": "cells of this kind; for another chemistry use an equivalent circuit (twinfold.systems.circuit)",
+            "chemistry": "cells of this kind; for another one use an equivalent circuit (twinfold.systems.circuit)",
             "range": dict(
                 zip(
                     ("mole fraction x_s,p", "current A", "temperature C"),

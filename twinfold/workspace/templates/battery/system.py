@@ -8,8 +8,8 @@ Inputs are the current (> 0 on discharge) and the temperature around the cell, o
 import twinfold as tw
 
 STATES = ["q_b,p", "q_s,p", "q_b,n", "q_s,n", "V_o", "V_eta,p", "V_eta,n", "temperature"]
-CHARGES = {name: "C" for name in STATES[:4]}
-DROPS = {name: "V" for name in STATES[4:7]}
+CHARGES = dict.fromkeys(STATES[:4], "C")
+DROPS = dict.fromkeys(STATES[4:7], "V")
 UNITS = {"time": "s", "temperature": "degC", "current": "A", "ambient": "degC"} | CHARGES | DROPS
 
 

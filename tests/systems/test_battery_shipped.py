@@ -1,5 +1,7 @@
 """The cell whose network is shipped: its data sheet, its network, and where it fades."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -19,7 +21,8 @@ def test_the_data_sheet_says_what_was_trained_on_and_what_was_not():
 
 
 def test_the_network_has_its_weights_and_fades_outside_its_region():
-    part = tw.systems.fitted_cell().algebraic.relations.positive
+    algebraic: Any = tw.systems.fitted_cell().algebraic
+    part = algebraic.relations.positive
     plain = tw.systems.Interaction()
     coefficients = tw.systems.battery().parameters()["A_p"]
 

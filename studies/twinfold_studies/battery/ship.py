@@ -53,7 +53,8 @@ def held_out_errors(twin: Twin, others: Sequence[Pair], these: Sequence[Pair]) -
 
 def contents(twin: Twin, others: Sequence[Pair], errors: list[dict[str, Any]]) -> dict[str, Any]:
     """The file: data sheet, scalars, network."""
-    part = twin.algebraic.relations.positive  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue]
+    algebraic: Any = twin.algebraic
+    part = algebraic.relations.positive
     p, region = twin.parameters(), part.region.value
     box = {end: _rounded(getattr(region, end)) for end in ("low", "high", "margin")}
     spreads = {name: spread for name, (_, spread) in (SCALARS | THERMAL).items()}

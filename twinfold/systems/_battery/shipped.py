@@ -59,7 +59,7 @@ def fitted_cell(name: str = "nasa_18650", *, per_cell: bool = False) -> Twin:
     ```python
     cell = tw.systems.fitted_cell("nasa_18650")
     ts = np.arange(0.0, 601.0, 20.0)
-    load = np.stack([np.full_like(ts, 2.0), np.full_like(ts, 24.0)], axis=1)  # 2 A, 24 degrees around the cell
+    load = jnp.stack([jnp.full(len(ts), 2.0), jnp.full(len(ts), 24.0)], axis=1)  # 2 A, 24 degrees around the cell
     x0 = cell.initial_state(0.0, jnp.array([4.19, 24.0]), load[0], cell.parameters())
     cell.simulate(x0, ts, load).ys[-1]  # volt and degrees after ten minutes
     ```

@@ -10,7 +10,7 @@ import pytest
 import twinfold_studies.bench.job as job_module
 import twinfold_studies.bench.queue as queue_module
 from twinfold_studies.battery import monitoring
-from twinfold_studies.bench.cache import cached, record_skips
+from twinfold_studies.bench.cache import ELSEWHERE, cached, record_skips
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table
 from twinfold_studies.bench.fingerprint import normalised
 from twinfold_studies.bench.job import Job
@@ -353,6 +353,19 @@ def test_what_failed_or_came_too_late_is_left_out_with_its_reason(tmp_path):
         cached(late, "new", [], lambda: pytest.fail("begun too late"))
     assert [name for name, _ in late.skipped] == ["new"]
     assert "--resume" in late.skipped[0][1]
+
+
+def test_a_result_that_another_process_computes_is_left_to_it(tmp_path):
+    store, other = Store(tmp_path), Store(tmp_path)
+
+    def compute():
+        with record_skips(other):
+            cached(other, "shared", [], lambda: pytest.fail("computed twice"))
+        return 1
+
+    assert cached(store, "shared", [], compute) == 1
+    assert other.skipped == [("shared", ELSEWHERE)]
+    assert cached(other, "shared", [], lambda: pytest.fail("computed again")) == 1
 
 
 def test_limits_of_the_library_that_the_studies_repeat():

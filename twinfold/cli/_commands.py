@@ -24,7 +24,7 @@ def _complete_template(incomplete: str) -> list[str]:
 def new(
     name: Annotated[Path, typer.Argument(help="Folder of the project; it must be new or empty.")],
     template: Annotated[
-        str, typer.Option(help="pendulum, motor or tank.", autocompletion=_complete_template)
+        str, typer.Option(help="pendulum, motor, tank or battery.", autocompletion=_complete_template)
     ] = "pendulum",
 ) -> None:
     """Create a small project: system.py, twinfold.toml, and sample measurements, ready to run.
@@ -34,6 +34,7 @@ def new(
       twinfold new swing                     a pendulum: constraint, input, hidden velocities
       twinfold new drive --template motor    a DC motor of which only the current is measured
       twinfold new plant --template tank     two tanks, both levels measured, some values missing
+      twinfold new cell --template battery   a lithium-ion cell with a network that is fitted already
     """
     with report_errors():
         from twinfold.workspace import new_project

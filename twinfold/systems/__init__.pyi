@@ -7,6 +7,8 @@ from ._battery.fading import fade_outside as fade_outside
 from ._battery.open_circuit import OpenCircuit as OpenCircuit
 from ._battery.outlook import Outlook as Outlook
 from ._battery.outlook import outlook as outlook
+from ._battery.shipped import data_sheet as data_sheet
+from ._battery.shipped import fitted_cell as fitted_cell
 from ._load.load import Load as Load
 from ._load.simulate import LoadSimulation as LoadSimulation
 from ._load.simulate import simulate_load as simulate_load

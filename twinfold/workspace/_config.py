@@ -63,7 +63,10 @@ class SystemConfig(Settings):
 class DataConfig(Settings):
     """[data]: the files of the measurements and the meaning of their columns; see `twinfold.data.load_dataset`.
 
-    `warmup`, a number of samples: the state at the start of each run is estimated (see `Twin`).
+    `warmup`, a number of samples: the state at the start of each run is estimated (see `Twin`). `switches`: for a load,
+    by how much it changes at least when it is switched; a moment between two rows is inserted (see `with_switches`).
+    `tail`: for a load, the largest value that is none; rows after its end are left out (see `without_tail`).
+    `constant`: inputs that keep their first value in a run, such as the surroundings of a cell that starts at rest.
     `valid` and `test` are fractions of the runs (or their names) held out: to select the best parameters, and to
     evaluate the result.
     """
@@ -89,6 +92,9 @@ class DataConfig(Settings):
     taps: dict[Name, Delays] | None = None
     blocks: Annotated[int, Field(ge=2, le=10_000)] | None = None
     block_gap: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
+    switches: dict[Name, Positive] = Field(default_factory=dict)
+    tail: dict[Name, Weight] = Field(default_factory=dict)
+    constant: Names = ()
     warmup: Count | None = None
     valid: float | Names = 0.2
     test: float | Names = 0.2

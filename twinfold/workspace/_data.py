@@ -11,7 +11,9 @@ from twinfold.data._dataset import join
 from twinfold.data._load import columns_of
 from twinfold.data._readers.sources import matching_files, names_of_files
 from twinfold.workspace._config import DataConfig
+from twinfold.workspace._loads import prepare_loads
 
+LOADS = ("switches", "tail", "constant")
 WHOLE_RUNS: dict[str, Any] = {"blocks": None, "block_gap": None}  # changes of `read_data`, for data that are not split
 
 
@@ -35,17 +37,22 @@ class DataSplit:
 
 
 def read_data(config: DataConfig, folder: Path, **changes: Any) -> Dataset:
-    """The measurements that a configuration names, in files relative to `folder`.
+    """The measurements that a configuration names, in files relative to `folder`; see `read_with_notes`."""
+    return read_with_notes(config, folder, **changes)[0]
+
+
+def read_with_notes(config: DataConfig, folder: Path, **changes: Any) -> tuple[Dataset, tuple[str, ...]]:
+    """The measurements that a configuration names, and what was done to their loads (see `prepare_loads`).
 
     With blocks, a run that is held out by its own name stays whole: a record made for testing is predicted from its
     start to its end.
     """
-    names = set(DataConfig.model_fields) - {"files", "valid", "test", "warmup"}
+    names = set(DataConfig.model_fields) - {"files", "valid", "test", "warmup", *LOADS}
     options = {name: getattr(config, name) for name in names} | {"source": config.files, "folder": folder}
     options["whole"] = [
         name for part in (config.valid, config.test) if not isinstance(part, float | int) for name in part
     ]
-    return load_dataset(**options | changes)
+    return prepare_loads(load_dataset(**options | changes), config)
 
 
 def read_new_files(config: DataConfig, files: Sequence[str]) -> dict[str, Dataset]:

@@ -13,7 +13,8 @@ def new_project(folder: str | Path, template: str = "pendulum") -> list[Path]:
     """Create a project in a new or empty folder.
 
     **Arguments:** `folder`, whose name becomes that of the project; `template`: `"pendulum"` (a constraint, an input,
-    hidden velocities), `"motor"` (a hidden speed) or `"tank"` (all states measured, missing values).
+    hidden velocities), `"motor"` (a hidden speed), `"tank"` (all states measured, missing values) or `"battery"` (a
+    lithium-ion cell whose network is fitted already).
 
     **Returns:** the files. **Raises:** `ValueError` for an unknown template; `FileExistsError` if the folder is not
     empty.

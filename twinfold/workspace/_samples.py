@@ -1,6 +1,7 @@
 """Synthetic measurements of the project templates: the true system, simulated, with noise."""
 
 from collections.abc import Callable
+from importlib import resources
 
 import numpy as np
 
@@ -59,7 +60,13 @@ def tank() -> str:
     return _table(tank_rate, start, {"pump": (0.0, 0.5, 0.1)}, levels, dt=10.0, hold=12, noise=2e-3, missing=0.1)
 
 
-SAMPLES: dict[str, Callable[[], str]] = {"pendulum": pendulum, "motor": motor, "tank": tank}
+def battery() -> str:
+    """Ten discharges of 1 to 3 A from a file, since the simulation of a cell needs JAX; noise of 2 mV and 0.05 K."""
+    file = resources.files("twinfold.workspace") / "templates" / "battery" / "sample.csv"
+    return file.read_text(encoding="utf-8")
+
+
+SAMPLES: dict[str, Callable[[], str]] = {"pendulum": pendulum, "motor": motor, "tank": tank, "battery": battery}
 
 
 def _table(

@@ -75,12 +75,13 @@ class Workspace:
 
     def load_folds(self) -> "Folds":
         """The same measurements, of which other runs can be held out, or none."""
-        from twinfold.workspace._data import WHOLE_RUNS, read_data, split_data
+        from twinfold.workspace._data import WHOLE_RUNS, read_data, read_with_notes, split_data
         from twinfold.workspace._folds import Folds
 
-        data, cut = self.load_data(), self.config.data.blocks is not None
-        uncut = read_data(self.config.data, self.folder, **WHOLE_RUNS) if cut else None
-        return Folds(data, split_data(data, self.config.data), uncut)
+        data, notes = read_with_notes(self.config.data, self.folder)
+        uncut = read_data(self.config.data, self.folder, **WHOLE_RUNS) if self.config.data.blocks is not None else None
+        split = split_data(data, self.config.data)
+        return Folds(data, replace(split, notes=(*notes, *split.notes)), uncut)
 
 
 def open_workspace(folder: str | Path = ".", overrides: Sequence[str] = ()) -> Workspace:

@@ -7,7 +7,7 @@ has never seen such a temperature, or such a current at it. Outside of its train
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twinfold_studies.battery.calibrate import baselines, fit_settings, score_unseen
+from twinfold_studies.battery.calibrate import CHECKPOINTS, baselines, fit_settings, score_unseen
 from twinfold_studies.battery.cells import Cells, pairs, runs_of
 from twinfold_studies.battery.models import HEATED, MODELS
 from twinfold_studies.battery.scores import Scores, score_rows
@@ -47,7 +47,14 @@ def conditions(
                         f"battery-conditions-{name}",
                         settings,
                         lambda model=model, others=others, these=these: vars(
-                            score_unseen(model, others, these, seeds, fade=model.random)
+                            score_unseen(
+                                model,
+                                others,
+                                these,
+                                seeds,
+                                fade=model.random,
+                                checkpoints=store.folder / CHECKPOINTS,
+                            )
                         ),
                     )
                     rows += score_rows(

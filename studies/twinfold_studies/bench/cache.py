@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from twinfold.io import write_text
 from twinfold_studies.bench.fingerprint import code_fingerprint
 from twinfold_studies.bench.store import Store
 
 OUT_OF_TIME = "out of time; the same command with --resume continues"
+ELSEWHERE = "another process computes it"
 
 
 @dataclasses.dataclass
@@ -30,21 +33,38 @@ class Skipped(Exception):
 def cached(store: Store, name: str, settings: Any, compute: Callable[[], Any]) -> Any:
     """The stored result for this name and these settings, or else that of `compute()`, which is then stored.
 
-    **Raises:** `Skipped` if the computation fails or would start after the time limit; see `record_skips`.
+    Several processes may share a store: each result is computed by one of them.
+
+    **Raises:** `Skipped` if the computation fails, would start after the time limit, or is under way in another
+    process; see `record_skips`.
     """
     path = _path(store, name, settings)
     if path.exists():
         return json.loads(path.read_text(encoding="utf-8"))
     if store.deadline is not None and time.monotonic() > store.deadline:
         raise Skipped(name, OUT_OF_TIME)
-    try:
-        result = compute()
-    except Exception as error:
-        reason = str(error).splitlines()
-        raise Skipped(name, f"{type(error).__name__}: {reason[0] if reason else ''}") from error
-    # Not `write_json`: it replaces non-finite numbers by null, and they have to come back as they were.
-    write_text(path, json.dumps(result) + "\n")
+    with _claimed(path, name):
+        if path.exists():  # finished by another process in the meantime
+            return json.loads(path.read_text(encoding="utf-8"))
+        try:
+            result = compute()
+        except Exception as error:
+            reason = str(error).splitlines()
+            raise Skipped(name, f"{type(error).__name__}: {reason[0] if reason else ''}") from error
+        # Not `write_json`: it replaces non-finite numbers by null, and they have to come back as they were.
+        write_text(path, json.dumps(result) + "\n")
     return result
+
+
+@contextlib.contextmanager
+def _claimed(path: Path, name: str) -> Iterator[None]:
+    """Hold the lock of a result, which the system releases if the process dies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(path.with_suffix(".lock"), timeout=0):
+            yield
+    except Timeout:
+        raise Skipped(name, ELSEWHERE) from None
 
 
 def stored(store: Store, name: str, settings: Any) -> Any:

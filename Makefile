@@ -15,7 +15,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 test-slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(ARGS)
+	XLA_FLAGS="$$XLA_FLAGS" $(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(ARGS)
 
 # What old packages deprecate in each other is not our concern.
 OLD := -W ignore::DeprecationWarning -W ignore::FutureWarning

@@ -126,15 +126,14 @@ def estimate_bucket(
     dtype = np.dtype(jnp.zeros(()).dtype)
     assets = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), assets)
     count = assets.size
-    starts, found = starts_of(variables, assets), None
+    starts, found = jax.tree.map(np.array, starts_of(variables, assets)), None
     waiting, limit = np.arange(count), min(ROUND, max_steps + 1)
     while len(waiting):
         for begin in range(0, len(waiting), lanes):
             chosen = waiting[np.minimum(np.arange(begin, begin + lanes), len(waiting) - 1)]  # the last ones are copies
             batch, start = jax.tree.map(lambda leaf, chosen=chosen: leaf[chosen], (assets, starts))
-            result = jax.device_get(
-                _estimate(*_placed(variables, batch, start, devices), np.int32(limit), max_steps > 0)
-            )
+            placed = _placed(variables, batch, start, devices)
+            result = jax.device_get(_estimate(*placed, jnp.int32(limit), max_steps > 0))
             if found is None:
                 found = jax.tree.map(lambda leaf: np.zeros((count, *leaf.shape[1:]), leaf.dtype), result[0])
             for kept, new in zip(jax.tree.leaves((found, starts)), jax.tree.leaves(result), strict=True):
@@ -148,12 +147,13 @@ def estimate_bucket(
 
 def starts_of(variables: AssetVariables, assets: AssetBatch) -> Start:
     """Where the iteration of every asset starts: at the twin's values."""
-    count, dtype = assets.size, np.dtype(jnp.zeros(()).dtype)
-    damping = np.full(count, FIRST_DAMPING, dtype)
-    return Start(np.zeros((count, variables.count), dtype), damping, np.zeros(count, np.int32))
+    count = assets.size
+    return Start(jnp.zeros((count, variables.count)), jnp.full(count, FIRST_DAMPING), jnp.zeros(count, jnp.int32))
 
 
-def _placed(variables: AssetVariables, batch: AssetBatch, start: Start, devices: Sequence[Any] | None) -> tuple:
+def _placed(
+    variables: AssetVariables, batch: AssetBatch, start: Start, devices: Sequence[Any] | None
+) -> tuple[AssetVariables, AssetBatch, Start]:
     """The arguments, spread over the devices."""
     if devices is None or len(devices) < 2:
         return variables, batch, start
@@ -169,7 +169,7 @@ def _placed(variables: AssetVariables, batch: AssetBatch, start: Start, devices:
 
 @eqx.filter_jit
 def _estimate(
-    variables: AssetVariables, batch: AssetBatch, start: Start, limit: Int[ArrayLike, ""], fitted: bool
+    variables: AssetVariables, batch: AssetBatch, start: Start, limit: Int[Array, ""], fitted: bool
 ) -> tuple[AssetEstimates, Start]:
     return jax.vmap(partial(_estimate_one, variables, limit, fitted))(batch, start)
 

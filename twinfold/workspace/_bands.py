@@ -15,6 +15,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
@@ -51,7 +52,8 @@ class Bands:
         found = simulate_with_band(self.estimator, x0, std, run.ts, run.w)
         variance = np.asarray(found.y_std) ** 2
         if self.covariance is not None:
-            slope = np.asarray(_slopes(self.twin, np.asarray(x0, float), run.ts, run.w, name))
+            w = None if run.w is None else jnp.asarray(run.w)
+            slope = np.asarray(_slopes(self.twin, jnp.asarray(x0, float), jnp.asarray(run.ts), w, name))
             variance = variance + np.einsum("tkp,pq,tkq->tk", slope, self.covariance, slope)
         half = norm.isf((1 - self.probability) / 2) * np.sqrt(variance)
         return found.y - half, found.y + half

@@ -197,8 +197,8 @@ def plot_simulation(each: SimulatedRun, fitted: Fitted) -> "Figure":
                 axis.plot(each.run.ts, each.run.y[:, index], ".", color=plot.INK, alpha=0.35, label="measured")
             predicted = slice(each.samples)
             if each.band is not None:
-                ends = [end[predicted, index] for end in each.band]
-                axis.fill_between(each.run.ts[predicted], *ends, color=plot.COLOURS[1], alpha=0.2, label="band")
+                low, high = (end[predicted, index] for end in each.band)
+                axis.fill_between(each.run.ts[predicted], low, high, color=plot.COLOURS[1], alpha=0.2, label="band")
             axis.plot(each.run.ts[predicted], ys[predicted, index], color=plot.COLOURS[1], label="twin")
             axis.set_ylabel(plain_label(with_unit(name, units)))
         axes[-1].set_xlabel(plain_label(with_unit("time", units)))

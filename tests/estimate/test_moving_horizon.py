@@ -96,6 +96,7 @@ def test_the_optimum_of_a_nonlinear_window_is_that_of_another_solver(swings):
         np.testing.assert_allclose(found["whole"].mean[run, -1], cost(best.x, y[run])[1], atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_short_window_is_close_to_a_whole_one_and_better_than_a_filter(swings):
     xs, _, found = swings
     error = {name: np.asarray(each.mean[:, -1]) - xs[:, -1] for name, each in found.items()}

@@ -58,6 +58,7 @@ def survive(folder: Path) -> None:
 BAD = Group("bad", lambda seed, scale: [Case(f.__name__, f) for f in (survive, hang, fail, crash, bloat)], seconds=2)
 
 
+@pytest.mark.slow
 def test_a_case_that_hangs_crashes_fails_or_bloats_is_a_failure_and_the_others_are_tried(tmp_path, monkeypatch):
     log = tmp_path / "bad.jsonl"
     code = f"""

@@ -54,6 +54,7 @@ def again(life):
     return reestimate(twin, data, NAMES)
 
 
+@pytest.mark.slow
 def test_parameters_are_found_again_in_every_cycle(life, again):
     true = np.array([truth(each) for each in life[0]])
     np.testing.assert_allclose(again.values[:, 0], true[:, 0], rtol=4e-3)

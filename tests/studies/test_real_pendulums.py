@@ -67,6 +67,7 @@ def test_a_motor_in_the_elbow_turns_with_it():
     np.testing.assert_allclose(power, torques[0] * rates[0] + torques[1] * (rates[1] - rates[0]), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_positions_and_angles_are_the_same_pendulum():
     """With viscous friction: one trajectory in both coordinates, and rods that keep their length."""
     resistance = Resistance()

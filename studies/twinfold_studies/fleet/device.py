@@ -42,6 +42,7 @@ def measure(assets: int, lanes: int, *, seed: int = 0) -> dict[str, Any]:
         seconds, compiling = seconds + ended - compiled, compiling + compiled - began - (ended - compiled)
         failed += sum(bool(reason) for reason in found.reasons)
         ratios.append((found.values - cells.scalars[members]) / found.errors)
+        print(f"{len(members)} cells of at most {edge} samples: {ended - compiled:.2f} s", flush=True)
     within = np.abs(np.concatenate(ratios)) < 2
     return {
         "device": f"{len(devices)} x {devices[0].device_kind}",

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from twinfold.fleet import fit_fleet
-from twinfold_studies.fleet.cells import SCALARS, cell_twin, write_cells
-from twinfold_studies.fleet.speed import COLUMNS
+from twinfold_studies.fleet.cells import SCALARS, cell_twin
+from twinfold_studies.fleet.speed import COLUMNS, write_once
 
 PORT = 18765
 MAX_CALLS = 5
@@ -73,8 +73,7 @@ def survive(folder: Path, cells: int, of_file: int, every: float, **lengths: int
     A partition whose worker was killed too often is given up, and the command is called again (`calls`).
     """
     source, quiet, disturbed = (folder / f"{name}-{cells}" for name in ("faulty", "out-quiet", "out-disturbed"))
-    if not source.exists():
-        write_cells(source, cells, of_file=of_file, **lengths)
+    write_once(source, cells, of_file=of_file, **lengths)
     for out in (quiet, disturbed):
         shutil.rmtree(out, ignore_errors=True)
     options: dict[str, Any] = {"parameters": SCALARS, **COLUMNS}

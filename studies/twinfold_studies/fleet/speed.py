@@ -88,14 +88,20 @@ def _fit(seeds: list[int], epochs: int, workers: int = 1) -> float:
     return tw.fit(twin, data, seeds=seeds, method=tw.Adam(epochs), workers=workers, progress=False).seconds
 
 
+def write_once(source: Path, cells: int, **options: int) -> None:
+    """A folder of cells, unless it is there; a folder that an interrupted call left is not taken for one."""
+    if source.exists():
+        return
+    unfinished = source.with_suffix(".part")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    write_cells(unfinished, cells, **options)
+    unfinished.rename(source)
+
+
 def fleet_run(folder: Path, cells: int, workers: int, **lengths: int) -> dict[str, float]:
     """A fleet of cells from its folder to its report: seconds, assets per second, peak memory, accuracy."""
     source, out = folder / f"cells-{cells}", folder / f"out-{cells}-{workers}"
-    if not source.exists():
-        unfinished = source.with_suffix(".part")
-        shutil.rmtree(unfinished, ignore_errors=True)
-        write_cells(unfinished, cells, **lengths)
-        unfinished.rename(source)
+    write_once(source, cells, **lengths)
     shutil.rmtree(out, ignore_errors=True)
     with peak_memory() as peak:
         began = time.perf_counter()
@@ -122,8 +128,7 @@ def fleet_run(folder: Path, cells: int, workers: int, **lengths: int) -> dict[st
 def read_only(folder: Path, assets: int, workers: int) -> dict[str, float]:
     """Tiny assets that are read, bucketed, scored by the twin as it is, and reported."""
     source, out = folder / f"tiny-{assets}", folder / f"out-tiny-{assets}"
-    if not source.exists():
-        write_cells(source, assets, shortest=10, longest=20)
+    write_once(source, assets, shortest=10, longest=20)
     shutil.rmtree(out, ignore_errors=True)
     with peak_memory() as peak:
         began = time.perf_counter()

@@ -70,4 +70,4 @@ def _epoch(work: Work, seeds: int) -> Task:
     def step() -> object:
         return jax.block_until_ready(run_epochs(problem, method, state, keys, one))
 
-    return Task(step, seconds, float(record.loss[0, 0]), None, "and the score of the new weights")
+    return Task(step, seconds, float(record.loss[0, 0]), None, "and the scores before and after it")

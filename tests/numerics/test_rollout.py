@@ -48,7 +48,7 @@ def test_rollout_is_a_loop_of_cell_steps():
     x0, p, w = jnp.array([0.7, -0.4, 0.3, 0.6]), {"k": jnp.array(1.3)}, jnp.sin(TS)[:, None]
     trajectory = eqx.filter_jit(rollout)(cell, x0, TS, w, p=p)
     level = cell.constraint.level(TS[0], x0, p)
-    step = jax.jit(lambda t, t1, x, w0, w1: cell.step(t, t1 - t, x, w0, w1, p, level))
+    step = jax.jit(lambda t, t1, x, w0, w1: cell.step(t, t1 - t, x, w0, w1, p, level)[0])
     x = trajectory.xs[0]
     np.testing.assert_allclose(x, x0, rtol=0, atol=1e-15)
     for i in range(len(TS) - 1):

@@ -73,7 +73,7 @@ def test_the_derivative_of_one_step_three_ways(name):
             twin.cell,
             tw.Newton(derivative=derivative, max_steps=9 if derivative == "loop" else 50),
         )
-        return cell.step(t, dt, x, None, None, {}, level).x
+        return cell.step(t, dt, x, None, None, {}, level)[0].x
 
     def jacobians(derivative):
         both = jax.jacfwd(lambda x, level: step(derivative, x, level), argnums=(0, 1))

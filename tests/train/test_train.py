@@ -325,11 +325,11 @@ def test_a_seed_that_goes_non_finite_is_stopped_and_leaves_the_others_alone(monk
     healthy = tw.fit(spring(), data, seeds=[0, 1], method=method, progress=False)
     gradient = tw.Gradient.epoch
 
-    def poisoned(self, problem, params, state, key):
-        params, state, progress = gradient(self, problem, params, state, key)
+    def poisoned(self, problem, params, state, key, trains, before):
+        params, *rest = gradient(self, problem, params, state, key, trains, before)
         # Seed 1 is recognised by its data order key; its parameters break after the tenth epoch.
         broken = jnp.all(jax.random.key_data(key) == jax.random.key_data(jax.random.fold_in(jax.random.key(1), 10)))
-        return jax.tree.map(lambda leaf: jnp.where(broken, jnp.nan, leaf), params), state, progress
+        return jax.tree.map(lambda leaf: jnp.where(broken, jnp.nan, leaf), params), *rest
 
     monkeypatch.setattr(tw.Gradient, "epoch", poisoned)
     fit = tw.fit(spring(), data, seeds=[0, 1], method=tw.Adam(20, learning_rate=1.0001e-2), progress=False)

@@ -80,7 +80,7 @@ def test_a_derivative_that_is_not_finite_does_not_change_the_loss():
     )
     problem, params = problem_of(twin, (TS + 0.1)[:, None])
     v, unravel = ravel_pytree(params)
-    system = jax.jit(lambda v: _DenseSystem.build(problem, unravel, v, 0))(v)
+    system = jax.jit(lambda v: _DenseSystem.build(problem, unravel, 0, v, None))(v)
     residuals, failed = jax.jit(
         lambda v: problem.residuals(problem.estimate(unravel(v)), problem.batch, problem.windows)
     )(v)

@@ -1,6 +1,7 @@
 """Batches: whole runs, or windows of them, in padded arrays. The loss and the metrics are computed from a `Batch`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -47,6 +48,22 @@ class Batch(eqx.Module):
     def size(self) -> int:
         """Number of windows."""
         return self.ts.shape[0]
+
+    def padded(self, samples: int) -> "Batch":
+        """The batch with windows of that many samples, which is at least what they have."""
+        more = samples - self.ts.shape[1]
+
+        def repeated(leaf: Array) -> Array:
+            return jnp.concatenate([leaf, jnp.repeat(leaf[:, -1:], more, axis=1)], axis=1)
+
+        missing = ((0, 0), (0, more), (0, 0))
+        return replace(
+            self,
+            ts=repeated(self.ts),
+            w=None if self.w is None else repeated(self.w),
+            y=jnp.pad(self.y, missing),
+            mask=jnp.pad(self.mask, missing),
+        )
 
 
 class Window(NamedTuple):

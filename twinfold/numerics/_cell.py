@@ -82,16 +82,26 @@ class Cell(eqx.Module):
         return jnp.where(found.solved, found.z, z), found.solved
 
     def step(
-        self, t: Scalar, dt: Scalar, x: State, w0: Any, w1: Any, p: Parameters, level: ConstraintVector, z: Any = None
-    ) -> ProjectionResult:
-        """The state at t + dt, with the inputs w0 at t and w1 at t + dt.
+        self,
+        t: Scalar,
+        dt: Scalar,
+        x: State,
+        w0: Any,
+        w1: Any,
+        p: Parameters,
+        level: ConstraintVector,
+        z: Any = None,
+        known: ProjectionResult | None = None,
+    ) -> tuple[ProjectionResult, RESULTS]:
+        """The state at t + dt as it was projected, and how integrator and projection ended.
 
-        `z` is the guess for implicit algebraic variables in each stage.
+        **Arguments:** the inputs `w0` at t and `w1` at t + dt; `z`, the guess for implicit algebraic variables in each
+        stage; `known`, the projection of a step that has been computed before and is only differentiated now.
         """
         predicted = self._predict(t, dt, x, self._input_signal(t, dt, w0, w1), p, level, z)
-        out = self.projection.project(self.constraint, t + dt, predicted.x, p, level, anchor=x)
+        out = self.projection.project(self.constraint, t + dt, predicted.x, p, level, anchor=x, known=known)
         solved = predicted.result == RESULTS.successful
-        return eqx.tree_at(lambda out: out.result, out, RESULTS.where(solved, out.result, predicted.result))
+        return out, RESULTS.where(solved, out.result, predicted.result)
 
     def _predict(
         self, t: Scalar, dt: Scalar, x: State, w: Signal, p: Parameters, level: ConstraintVector, z: Any

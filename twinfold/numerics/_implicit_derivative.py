@@ -25,8 +25,9 @@ class Solver(Protocol):
 
 @eqx.filter_custom_jvp
 def implicit_solve(problem: Any, *, solver: Solver) -> Any:
-    """`solver.solve(problem)`, differentiated by `solver.sensitivity`."""
-    return solver.solve(problem)
+    """`solver.solve(problem)`, or `problem.known` where there is one, differentiated by `solver.sensitivity`."""
+    known = getattr(problem, "known", None)
+    return solver.solve(problem) if known is None else known
 
 
 @implicit_solve.def_jvp

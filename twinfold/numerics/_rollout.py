@@ -17,6 +17,7 @@ from twinfold.numerics._constraint import violation_scale
 from twinfold.numerics._event import EventState
 from twinfold.numerics._event_log import EventLog
 from twinfold.numerics._move import CellState, StepReport
+from twinfold.numerics._project.base import ProjectionResult
 from twinfold.typing import ConstraintVector, Parameters, State, Times
 
 
@@ -72,16 +73,18 @@ def unroll(
     ts: Times,
     w: Float[Array, "T d"] | None,
     *,
+    known: ProjectionResult | None = None,
     remat: bool = False,
 ) -> Any:
-    """The outputs of `step(carry, (t, dt, w0, w1)) -> (carry, output)` at each sample; the first step has length zero.
+    """The outputs of `step(carry, (t, dt, w0, w1, known)) -> (carry, output)` at each sample; the first step has length
+    zero.
 
-    `remat`: see `rollout`.
+    `known`: the projection of each step, see `advance`; `remat`: see `rollout`.
     """
     before = jnp.concatenate([ts[:1], ts[:-1]])
     inputs = (None, None) if w is None else (jnp.concatenate([w[:1], w[:-1]]), w)
     scan = _remat_scan if remat else jax.lax.scan
-    return scan(step, carry, (before, ts - before, *inputs))[1]
+    return scan(step, carry, (before, ts - before, *inputs, known))[1]
 
 
 def _remat_scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, samples: Any) -> tuple[Any, Any]:
@@ -139,7 +142,7 @@ def rollout(
     scale = violation_scale(cell.constraint, ts[0], x0, p, level)
 
     def step(state: CellState, sample: tuple) -> tuple:
-        t, dt, w0, w1 = sample
+        t, dt, w0, w1, _ = sample
         state, report = advance(cell, t, dt, state, w0, w1, p, level)
         return state, (state, report)
 

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from twinfold._core import tree_where
 from twinfold.train._method import AbstractMethod, EpochReport
-from twinfold.train._problem import TrainingProblem
+from twinfold.train._problem import Evaluation, TrainingProblem
+from twinfold.typing import Flag
 
 
 class AugmentedLagrangian(AbstractMethod):
@@ -46,16 +47,19 @@ class AugmentedLagrangian(AbstractMethod):
         shift = jnp.zeros_like(jax.lax.stop_gradient(problem.constraint_residuals(params)))
         return self.inner.init(_shifted(problem, shift), params), shift, jnp.array(0)
 
+    def unevaluated(self, problem: TrainingProblem, params: PyTree) -> Evaluation:
+        return self.inner.unevaluated(problem, params)
+
     def epoch(
-        self, problem: TrainingProblem, params: PyTree, state: Any, key: PRNGKeyArray
-    ) -> tuple[PyTree, Any, EpochReport]:
+        self, problem: TrainingProblem, params: PyTree, state: Any, key: PRNGKeyArray, trains: Flag, before: Evaluation
+    ) -> tuple[PyTree, Any, EpochReport, Evaluation]:
         inner, shift, epoch = state
-        params, inner, report = self.inner.epoch(_shifted(problem, shift), params, inner, key)
-        due = (epoch + 1) % self.every == 0
+        params, inner, report, after = self.inner.epoch(_shifted(problem, shift), params, inner, key, trains, before)
+        due = trains & ((epoch + 1) % self.every == 0)
         # New multipliers change the loss: an inner method that has converged has to continue.
         last = eqx.tree_at(lambda report: report.finished, report, jnp.array(False))
         shift = tree_where(due, shift + jax.lax.stop_gradient(problem.constraint_residuals(params)), shift)
-        return params, (inner, shift, epoch + 1), last
+        return params, (inner, shift, epoch + jnp.where(trains, 1, 0)), last, after
 
 
 def _shifted(problem: TrainingProblem, shift: Float[Array, "B T m"]) -> TrainingProblem:

@@ -1,5 +1,6 @@
 """First-order training through time: any Optax optimiser; Adam with reduce-on-plateau as in the paper."""
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -8,8 +9,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
-from twinfold.train._method import AbstractMethod, EpochReport
-from twinfold.train._problem import TrainingProblem
+from twinfold._core import tree_where
+from twinfold.train._method import AbstractMethod, EpochReport, zeros_unless
+from twinfold.train._problem import Evaluation, TrainingProblem
+from twinfold.typing import Flag
 
 
 class Gradient(AbstractMethod):
@@ -45,8 +48,18 @@ class Gradient(AbstractMethod):
     def init(self, problem: TrainingProblem, params: PyTree) -> Any:
         return self.optimiser.init(params), Plateau.init(params)
 
+    def unevaluated(self, problem: TrainingProblem, params: PyTree) -> Evaluation:
+        return Evaluation(jnp.zeros((), problem.batch.y.dtype))
+
     def epoch(
-        self, problem: TrainingProblem, params: PyTree, state: Any, key: PRNGKeyArray
+        self, problem: TrainingProblem, params: PyTree, state: Any, key: PRNGKeyArray, trains: Flag, before: Evaluation
+    ) -> tuple[PyTree, Any, EpochReport, Evaluation]:
+        *moved, report = zeros_unless(trains, partial(self._descend, problem, key), params, state)
+        params, state = tree_where(trains, tuple(moved), (params, state))
+        return params, state, report, Evaluation(problem.score(params))
+
+    def _descend(
+        self, problem: TrainingProblem, key: PRNGKeyArray, params: PyTree, state: Any
     ) -> tuple[PyTree, Any, EpochReport]:
         windows = problem.batch.size
         size = min(self.batch_size or windows, windows)

@@ -10,6 +10,7 @@ Vmapped over seeds inside one compiled program, which Optimistix's `LevenbergMar
 has its own damping and stops by itself, and an epoch can be interrupted and resumed.
 """
 
+from functools import partial
 from typing import Any, Literal
 
 import equinox as eqx
@@ -20,11 +21,13 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from twinfold._core import tree_where
+from twinfold.numerics import ProjectionResult
 from twinfold.numerics._iterate import iterate
 from twinfold.train._evidence import EVERY, FIRST_STEP, Weights, estimate_weights
-from twinfold.train._method import AbstractMethod, EpochReport
-from twinfold.train._problem import TrainingProblem
+from twinfold.train._method import AbstractMethod, EpochReport, zeros_unless
+from twinfold.train._problem import Evaluation, TrainingProblem
 from twinfold.train._window import Vector
+from twinfold.typing import Count, Flag
 
 MAX_DENSE_PARAMETERS = 3000  # beyond which the matrix-free solver is chosen
 MAX_TRIALS = 8  # dampings tried in one step
@@ -68,63 +71,86 @@ class LevenbergMarquardt(AbstractMethod):
         damping = jnp.array(self.damping, dtype), jnp.array(2.0, dtype)
         return damping, ((problem.weights, jnp.array(0)) if problem.estimated else None)
 
+    def unevaluated(self, problem: TrainingProblem, params: PyTree) -> Evaluation:
+        shapes = jax.eval_shape(problem.evaluate, params)[1]
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
     def epoch(
-        self, problem: TrainingProblem, params: PyTree, state: Any, key: PRNGKeyArray
-    ) -> tuple[PyTree, Any, EpochReport]:
+        self, problem: TrainingProblem, params: PyTree, state: Any, key: PRNGKeyArray, trains: Flag, before: Evaluation
+    ) -> tuple[PyTree, Any, EpochReport, Evaluation]:
         if not problem.estimated:
-            params, damping, report, _ = self._step(problem, params, state[0])
-            return params, (damping, None), report
+            params, damping, report, after, _ = self._step(problem, params, state[0], trains, before)
+            return params, (damping, None), report, after
         damping, (weights, step) = state
         problem = problem.with_weights(weights)
-        moved, damping, report, system = self._step(problem, params, damping)
+        moved, damping, report, after, system = self._step(problem, params, damping, trains, before)
         if not isinstance(system, _DenseSystem):
             raise ValueError(
                 f'Loss({problem.estimated[0]}="auto"): it is estimated from a dense matrix, which this fit does not '
                 'build; give a number, or LevenbergMarquardt(solver="dense").'
             )
         first = min(FIRST_STEP, self.epochs // 2)
-        due = report.finished | ((step >= first) & ((step - first) % EVERY == 0))
+        due = trains & (report.finished | ((step >= first) & ((step - first) % EVERY == 0)))
         new = tree_where(due, estimate_weights(problem, params, system.residuals, system.gramian), weights)
         # Other weights are another loss: a method that has converged has to continue.
         finished = report.finished & new.settled(weights)
         report = eqx.tree_at(lambda report: report.finished, report, finished)
-        return moved, (damping, (new, step + 1)), report
+        return moved, (damping, (new, step + jnp.where(trains, 1, 0))), report, after
 
-    def _step(self, problem: TrainingProblem, params: PyTree, state: tuple[Array, Array]) -> tuple:
-        """The parameters after one step, damping and its growth, a report, and the system that was solved."""
+    def _step(
+        self,
+        problem: TrainingProblem,
+        params: PyTree,
+        state: tuple[Array, Array],
+        trains: Flag,
+        before: Evaluation,
+    ) -> tuple:
+        """The parameters after one step, damping and its growth, a report, their evaluation, and what was solved."""
         v, unravel = ravel_pytree(params)
-        damping, growth = state
         dense = self.solver == "dense" or (self.solver == "auto" and v.shape[0] < MAX_DENSE_PARAMETERS)
-        build = _DenseSystem.build if dense else _MatrixFreeSystem.build
-        system = build(problem, unravel, v, self.cg_steps)
+        build = partial(_DenseSystem.build if dense else _MatrixFreeSystem.build, problem, unravel, self.cg_steps)
+        # Products of a matrix that is not formed cannot be kept from one branch of the program to the next.
+        system = zeros_unless(trains, build, v, before.projected) if dense else build(v, before.projected)
         loss = jnp.sum(system.residuals**2)
 
-        def rejected(trial: tuple) -> Array:
-            return ~trial[-1] & (trial[0] < MAX_TRIALS)
+        def rejected(trial: _Trial) -> Flag:
+            return ~trial.good & (trial.tries < MAX_TRIALS)
 
-        def attempt(trial: tuple) -> tuple:
-            tries, damping, growth, _, _, _ = trial
-            d = system.solve(damping)
-            new = problem.training_loss(unravel(v + d))
-            gain = (loss - new) / jnp.maximum(system.predicted_gain(d, damping), jnp.finfo(v.dtype).tiny)
-            good = jnp.isfinite(new) & (new < loss)
+        def attempt(trial: _Trial) -> _Trial:
+            d = jnp.where(trains, system.solve(trial.damping), 0)
+            new, evaluation = problem.evaluate(unravel(v + d))
+            gain = (loss - new) / jnp.maximum(system.predicted_gain(d, trial.damping), jnp.finfo(v.dtype).tiny)
+            good = (jnp.isfinite(new) & (new < loss)) | ~trains
             # Nielsen's rule: the better the model predicted the gain, the smaller the next damping.
             shrink = jnp.clip(1 - (2 * gain - 1) ** 3, 1 / 3, 1)
-            damping = jnp.where(good, damping * shrink, damping * growth)
-            growth = jnp.where(good, 2.0, 2 * growth)
-            return tries + 1, damping, growth, jnp.where(good, v + d, v), jnp.where(good, new, loss), good
+            damping = trial.damping * jnp.where(good, shrink, trial.growth)
+            growth = jnp.where(good, 2.0, 2 * trial.growth)
+            v1, new, evaluation = tree_where(good, (v + d, new, evaluation), (v, loss, before))
+            return _Trial(trial.tries + 1, damping, growth, v1, new, evaluation, good)
 
-        start = (jnp.array(0), damping, growth, v, loss, jnp.array(False))
-        _, damping, growth, moved, new, good = iterate(start, attempt, rejected)
-        damping = jnp.clip(damping, MIN_DAMPING, MAX_DAMPING)
-        finished = ~good | (loss - new <= self.tolerance * loss)
-        report = EpochReport(loss, damping, system.failed, finished)
-        return unravel(moved), (damping, growth), report, system
+        damping, growth = state
+        end = iterate(_Trial(jnp.array(0), damping, growth, v, loss, before, jnp.array(False)), attempt, rejected)
+        steps = (jnp.clip(end.damping, MIN_DAMPING, MAX_DAMPING), end.growth)
+        finished = trains & (~end.good | (loss - end.loss <= self.tolerance * loss))
+        report = EpochReport(loss, steps[0], system.failed, finished)
+        return unravel(end.v), tree_where(trains, steps, state), report, end.evaluation, system
 
 
 def estimated_weights(state: Any) -> Weights:
     """The weights of the loss in the method's state."""
     return state[1][0]
+
+
+class _Trial(eqx.Module):
+    """Where the trials of dampings stand: the vector that is the best so far, its loss and evaluation."""
+
+    tries: Count
+    damping: Float[Array, ""]
+    growth: Float[Array, ""]
+    v: Vector
+    loss: Float[Array, ""]
+    evaluation: Evaluation
+    good: Flag  # the last one was accepted
 
 
 class _DenseSystem(eqx.Module):
@@ -134,8 +160,10 @@ class _DenseSystem(eqx.Module):
     failed: Array
 
     @staticmethod
-    def build(problem: TrainingProblem, unravel: Any, v: Vector, cg_steps: int) -> "_DenseSystem":
-        r, jacobian, failed = problem.residuals_and_jacobian(unravel(v))
+    def build(
+        problem: TrainingProblem, unravel: Any, cg_steps: int, v: Vector, known: ProjectionResult | None
+    ) -> "_DenseSystem":
+        r, jacobian, failed = problem.residuals_and_jacobian(unravel(v), known)
         return _DenseSystem(r, jacobian.T @ r, jacobian.T @ jacobian, failed)
 
     @property
@@ -160,9 +188,11 @@ class _MatrixFreeSystem(eqx.Module):
     cg_steps: int = eqx.field(static=True)
 
     @staticmethod
-    def build(problem: TrainingProblem, unravel: Any, v: Vector, cg_steps: int) -> "_MatrixFreeSystem":
+    def build(
+        problem: TrainingProblem, unravel: Any, cg_steps: int, v: Vector, known: ProjectionResult | None
+    ) -> "_MatrixFreeSystem":
         def residuals(v: Vector) -> tuple[Float[Array, " N"], Array]:
-            return problem.residuals(problem.estimate(unravel(v)), problem.batch, problem.windows)
+            return problem.residuals(problem.estimate(unravel(v)), problem.batch, problem.windows, known)
 
         r, push, failed = jax.linearize(residuals, v, has_aux=True)
         pull = jax.linear_transpose(push, v)

@@ -13,12 +13,20 @@ from twinfold.data import Batch
 from twinfold.data._warmup import Newcomers
 from twinfold.model import Twin
 from twinfold.model._learned.base import learned_parts, trainable
-from twinfold.numerics import NoProjection
+from twinfold.numerics import NoProjection, ProjectionResult
 from twinfold.train._estimate import Estimate
 from twinfold.train._evidence import Weights, whitened
 from twinfold.train._loss import Loss
-from twinfold.train._window import WindowStart, predict_window
+from twinfold.train._window import Prediction, WindowStart, predict_window
 from twinfold.typing import ConstraintVector, Parameters, Scalar, State
+
+
+class Evaluation(eqx.Module):
+    """What is known of parameters beside their loss: what the best ones are chosen by, and, if these are recorded, the
+    projections of all steps on the training windows."""
+
+    score: Float[Array, ""]
+    projected: ProjectionResult | None = None
 
 
 class TrainingProblem(eqx.Module):
@@ -87,6 +95,37 @@ class TrainingProblem(eqx.Module):
         residuals, failed = self.residuals(self.estimate(params), batch, windows)
         return jnp.sum(residuals**2), {"failed": failed}
 
+    @eqx.filter_jit
+    def evaluate(self, params: PyTree) -> tuple[Float[Array, ""], "Evaluation"]:
+        """The loss on all training windows, and what else is known of these parameters.
+
+        Where validation runs are no longer than the training windows, all of them are unrolled together: a projection
+        is then compiled once, not twice.
+        """
+        estimate, count = self.estimate(params), self.batch.size
+        together = self._rows_together()
+        rows, windows = (self.batch, self.windows) if together is None else together
+        found = jax.vmap(lambda row, window: predict_window(self, estimate, row, window))(rows, windows)
+        failed = found.failed
+        loss = jnp.sum(self._combined(estimate, found.values(slice(count)), failed[:count], self.batch) ** 2)
+        if self.valid is None:
+            score = loss
+        elif together is None:
+            score = self.score(params)
+        else:
+            features, first, last = found.values(slice(count, None))
+            parts, whole_runs = (features[:, : self.valid.ts.shape[1]], first, last), Estimate(estimate.twin, None)
+            score = jnp.sum(self._judge._combined(whole_runs, parts, failed[count:], self.valid) ** 2)
+        return loss, Evaluation(score, jax.tree.map(lambda leaf: leaf[:count], found.projected))
+
+    def _rows_together(self) -> tuple[Batch, Array] | None:
+        """Training windows and validation runs as one batch, with their indices, if their shapes allow it."""
+        if self.valid is None or self.newcomers is not None or self.valid.ts.shape[1] > self.batch.ts.shape[1]:
+            return None
+        batch, valid = replace(self.batch, shift=None), self.valid.padded(self.batch.ts.shape[1])
+        rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), batch, valid)
+        return rows, jnp.concatenate([self.windows, jnp.zeros_like(self.valid.run)])  # whole runs have no such index
+
     def training_loss(self, params: PyTree) -> Float[Array, ""]:
         """The loss on all training windows."""
         return self.loss(params, self.batch, self.windows)[0]
@@ -97,25 +136,40 @@ class TrainingProblem(eqx.Module):
             return self.training_loss(params)
         twin = self.estimate(params).twin
         whole_runs = Estimate(twin if self.newcomers is None else self.newcomers.adapt(twin), None)
-        judge = replace(self, terms=self.terms.unweighted())
-        return jnp.sum(judge.residuals(whole_runs, self.valid, jnp.arange(self.valid.size))[0] ** 2)
+        return jnp.sum(self._judge.residuals(whole_runs, self.valid, jnp.arange(self.valid.size))[0] ** 2)
+
+    @property
+    def _judge(self) -> "TrainingProblem":
+        """The problem with the loss by which validation runs judge."""
+        return replace(self, terms=self.terms.unweighted())
 
     def residuals(
-        self, estimate: Estimate, batch: Batch, windows: Int[Array, " B"]
+        self, estimate: Estimate, batch: Batch, windows: Int[Array, " B"], known: ProjectionResult | None = None
     ) -> tuple[Float[Array, " N"], Int[Array, ""]]:
         """r, and the number of windows that failed; `windows` are their indices in the whole training set."""
-        found = jax.vmap(lambda row, window: predict_window(self, estimate, row, window))(batch, windows)
-        parts = (found.features.value, found.first.value, found.last.value)
-        return self._combined(estimate, parts, found.failed, batch), jnp.sum(found.failed)
 
-    def residuals_and_jacobian(self, params: PyTree) -> tuple[Float[Array, " N"], Float[Array, "N P"], Int[Array, ""]]:
-        """r and dr/dv on all training windows, v being all of `params` as one vector; the number of failed windows."""
+        def predict(row: Batch, window: Array, known: ProjectionResult | None) -> Prediction:
+            return predict_window(self, estimate, row, window, known=known)
+
+        found = jax.vmap(predict)(batch, windows, known)
+        return self._combined(estimate, found.values(slice(None)), found.failed, batch), jnp.sum(found.failed)
+
+    def residuals_and_jacobian(
+        self, params: PyTree, known: ProjectionResult | None = None
+    ) -> tuple[Float[Array, " N"], Float[Array, "N P"], Int[Array, ""]]:
+        """r and dr/dv on all training windows, v being all of `params` as one vector; the number of failed windows.
+
+        `known`: the projections of all steps, if these parameters have been evaluated before.
+        """
         v, unravel = ravel_pytree(params)
 
         def rebuild(v: Float[Array, " P"]) -> Estimate:
             return self.estimate(unravel(v))
 
-        found = jax.vmap(lambda row, window: predict_window(self, v, row, window, rebuild))(self.batch, self.windows)
+        def predict(row: Batch, window: Array, known: ProjectionResult | None) -> Prediction:
+            return predict_window(self, v, row, window, rebuild, known)
+
+        found = jax.vmap(predict)(self.batch, self.windows, known)
         tracked = (found.features, found.first, found.last)
 
         def residuals(parts: tuple, v: Float[Array, " P"]) -> Float[Array, " N"]:

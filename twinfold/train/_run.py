@@ -149,7 +149,9 @@ class Run:
         stage, seeds = self.progress.stage + 1, self.progress.state
         problem, method, best_score = self._problem(stage), self.methods[stage], seeds.best_score
         changed = problem.projected and not self._problem(stage - 1).projected
-        if changed:  # the scores are those of another model
+        # Without validation runs a score is a training loss: that of short windows is another one.
+        changed = changed or (problem.valid is None and method.window != self.methods[stage - 1].window)
+        if changed:  # the scores are those of another model, or of other data
             best_score = jnp.full_like(best_score, jnp.inf)
         state = begin_stage(problem, method, seeds.best, best_score, seeds.failed, seeds.drawn)
         if changed:

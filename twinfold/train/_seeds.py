@@ -13,8 +13,9 @@ from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
 from twinfold._core import tree_where
 from twinfold.numerics._iterate import iterate
-from twinfold.train._method import AbstractMethod, EpochReport
-from twinfold.train._problem import TrainingProblem, network_weights
+from twinfold.train._method import AbstractMethod
+from twinfold.train._problem import Evaluation, TrainingProblem, network_weights
+from twinfold.typing import Flag
 
 CHUNK = 64  # epochs at most in one call of the compiled program; progress, checkpoints and Ctrl-C wait for its end
 
@@ -74,24 +75,15 @@ def run_epochs(
     **Returns:** the seeds, the records of up to `CHUNK` epochs, and their number.
     """
 
-    trains = epochs > 0
     # With weights that are estimated, the loss is another one at every estimate: only what comes last is its minimum.
     latest = problem.valid is None and bool(problem.estimated)
-    one = jnp.where(trains, 1, 0)  # epoch more
 
-    def one_epoch(seed: Seed, key: PRNGKeyArray) -> tuple[Seed, Record]:
-        own = replace(problem, drawn=seed.drawn)
-
-        @jax.jit
-        def train(params: PyTree, state: Any, order: PRNGKeyArray) -> tuple[PyTree, Any, EpochReport]:
-            return method.epoch(own, params, state, order)
-
-        now = (seed.params, seed.method, jax.random.fold_in(key, seed.epoch))
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(train, *now)[2])
-        params, state, report = jax.lax.cond(trains, train, lambda params, state, _: (params, state, nothing), *now)
-        score = own.score(params)
+    def one_epoch(seed: Seed, key: PRNGKeyArray, before: Evaluation, trains: Flag) -> tuple[Seed, Evaluation, Record]:
+        own, order = replace(problem, drawn=seed.drawn), jax.random.fold_in(key, seed.epoch)
+        params, state, report, after = method.epoch(own, seed.params, seed.method, order, trains, before)
+        score, one = after.score, jnp.where(trains, 1, 0)
         leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params)]
-        finite = jnp.all(jnp.stack(leaves)) & jnp.isfinite(report.loss)
+        finite = jnp.all(jnp.stack(leaves)) & (jnp.isfinite(report.loss) | ~trains)
         better = finite if latest else finite & (score < seed.best_score)
         waited = jnp.where(better, 0, seed.waited + one)
         finished = report.finished
@@ -110,24 +102,29 @@ def run_epochs(
         )
         lost = eqx.tree_at(lambda seed: seed.failed, seed, jnp.array(True))
         active = ~(seed.finished | seed.failed)
-        after = tree_where(active, tree_where(finite, moved, lost), seed)
-        return after, Record(report.loss, score, report.rate, report.failed)
+        record = Record(report.loss, score, report.rate, report.failed)
+        return tree_where(active, tree_where(finite, moved, lost), seed), after, record
 
-    # As functions of their own, these are traced once, for their shapes and for the loop.
-    advance = jax.jit(jax.vmap(one_epoch))
-    _, shape = jax.eval_shape(advance, seeds, keys)
+    # As a function of its own, this is traced once, for its shapes and for the loop.
+    advance = jax.jit(jax.vmap(one_epoch, in_axes=(0, 0, 0, None)))
+    evaluation = jax.vmap(lambda seed: method.unevaluated(replace(problem, drawn=seed.drawn), seed.params))(seeds)
+    shape = jax.eval_shape(advance, seeds, keys, evaluation, epochs > 0)[2]
     history = jax.tree.map(lambda leaf: jnp.zeros((CHUNK, *leaf.shape), leaf.dtype), shape)
 
     def unfinished(carry: tuple) -> Bool[Array, ""]:
-        seeds, _, index = carry
-        return (index < jnp.maximum(epochs, 1)) & ~jnp.all(seeds.finished | seeds.failed)
+        seeds, _, _, done = carry
+        return (done < epochs) & ~jnp.all(seeds.finished | seeds.failed)
 
     def epoch(carry: tuple) -> tuple:
-        seeds, history, index = carry
-        seeds, record = advance(seeds, keys)
-        return seeds, jax.tree.map(lambda all, new: all.at[index].set(new), history, record), index + 1
+        seeds, evaluation, history, done = carry
+        seeds, evaluation, record = advance(seeds, keys, evaluation, done >= 0)
+        row = jnp.where(done >= 0, done, CHUNK)  # which there is none
+        history = jax.tree.map(lambda all, new: all.at[row].set(new, mode="drop"), history, record)
+        return seeds, evaluation, history, done + 1
 
-    return iterate((seeds, history, jnp.zeros_like(epochs)), epoch, unfinished)
+    # The first time round, all seeds are evaluated where they are.
+    seeds, _, history, done = iterate((seeds, evaluation, history, jnp.full_like(epochs, -1)), epoch, unfinished)
+    return seeds, history, jnp.maximum(done, 0)
 
 
 def score(problem: TrainingProblem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"]) -> Seed:

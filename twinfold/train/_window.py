@@ -7,7 +7,8 @@ reverse-mode steps:
     S_{k+1} = dx_{k+1}/dx_k S_k + dx_{k+1}/dlevel dlevel/dv + dx_{k+1}/dv,        S = dx/dv
 
 The derivatives of one step are n pullbacks, whatever the number of parameters: with few states and many weights this
-is far cheaper than one push-forward per parameter through the whole rollout.
+is far cheaper than one push-forward per parameter through the whole rollout. Where the values have been computed
+before, so have the projections: the derivatives follow from their solutions, without the iterations that found them.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Int
 from twinfold._core import RESULTS, stop_gradient_tree
 from twinfold.data import Batch
 from twinfold.data._rows import initial_state
-from twinfold.numerics import violation_scale
+from twinfold.numerics import NoProjection, ProjectionResult, violation_scale
 from twinfold.numerics._advance import advance, initial_cell_state
 from twinfold.numerics._carry import batched_alike
 from twinfold.numerics._event import in_mode
@@ -50,6 +51,11 @@ class Prediction(eqx.Module):
     first: Tracked  # [B, n], the first state
     last: Tracked  # [B, n], the last one
     failed: Bool[Array, "*B"]
+    projected: ProjectionResult | None  # [B, T, ...], the projection of each step; None where there is none
+
+    def values(self, windows: slice) -> tuple[Array, Array, Array]:
+        """Features, first and last states of some of the windows."""
+        return self.features.value[windows], self.first.value[windows], self.last.value[windows]
 
 
 class WindowStart(eqx.Module):
@@ -84,8 +90,12 @@ def predict_window(
     row: Batch,
     window: Int[Array, ""],
     rebuild: Callable[[Vector], Estimate] | None = None,
+    known: ProjectionResult | None = None,
 ) -> Prediction:
-    """One window at the estimate v; or at `rebuild(v)`, with the derivatives in the vector v."""
+    """One window at the estimate v; or at `rebuild(v)`, with the derivatives in the vector v.
+
+    `known`: the projections of the same window at the same estimate, if it has been predicted before.
+    """
 
     def estimate(v: Any) -> Estimate:
         return v if rebuild is None else rebuild(v)
@@ -116,19 +126,20 @@ def predict_window(
     first, level = split(both)
 
     def step(carry: tuple, sample: tuple) -> tuple:
-        (x, changed, z, alive, events), (t, dt, w0, w1) = carry, sample
+        (x, changed, z, alive, events), (t, dt, w0, w1, known) = carry, sample
 
         def advanced(x: State, level: ConstraintVector, v: Any) -> tuple:
             twin = estimate(v).twin
             p = twin.parameters(row.run)
             before = None if events is None else eqx.tree_at(lambda events: events.level, events, level)
-            state, report = advance(twin.observed_cell, t, dt, CellState(x, z, alive, before), w0, w1, p, level)
+            state, report = advance(twin.observed_cell, t, dt, CellState(x, z, alive, before), w0, w1, p, level, known)
             # A step that is merely too long has a gradient like any other.
             usable = (report.result == RESULTS.successful) | (report.result == RESULTS.inaccurate)
             value = state.x if state.events is None else jnp.concatenate([state.x, state.events.level])
-            return value, (state.z, state.alive, state.events, usable)
+            projected = report.projected if records else None
+            return value, (state.z, state.alive, state.events, (usable, projected))
 
-        x, (z, alive, events, successful) = evaluate(advanced, x, level if changed is None else changed)
+        x, (z, alive, events, reported) = evaluate(advanced, x, level if changed is None else changed)
         if x.slope is not None:
             # Derivatives that overflow are dropped; the trajectory itself continues, as it does without them.
             x = Tracked(x.value, jnp.where(jnp.all(jnp.isfinite(x.slope)), x.slope, 0))
@@ -136,7 +147,7 @@ def predict_window(
         if events is not None:
             x, changed = split(x)
             events, mode = stop_gradient_tree(events), events.mode
-        return (x, changed, z, alive, events), ((x, changed, z, mode), successful)
+        return (x, changed, z, alive, events), ((x, changed, z, mode), reported)
 
     def features(t: Any, x: Tracked, changed: Tracked | None, w: Any, z: Any, mode: Any) -> Tracked:
         def of(x: State, level: ConstraintVector, v: Any) -> tuple:
@@ -151,7 +162,10 @@ def predict_window(
     begin = initial_cell_state(twin.cell, row.ts[0], at.x, w0, twin.parameters(row.run), at.level)
     changed = None if begin.events is None else level  # a reset changes the levels
     carry = batched_alike((first, changed, begin.z, begin.alive, stop_gradient_tree(begin.events)), twin.cell.field)
-    (xs, levels, zs, modes), successful = unroll(step, carry, row.ts, row.w, remat=problem.remat)
+    # An event cuts its step into several, each with a projection of its own.
+    records = begin.events is None and not isinstance(twin.cell.projection, NoProjection)
+    (xs, levels, zs, modes), reported = unroll(step, carry, row.ts, row.w, known=known, remat=problem.remat)
+    successful, projected = reported
     last = jax.tree.map(lambda leaf: leaf[row.length - 1], xs)
     found = jax.vmap(features)(row.ts, xs, levels, row.w, zs, modes)
-    return Prediction(found, first, last, ~jnp.all(successful))
+    return Prediction(found, first, last, ~jnp.all(successful), stop_gradient_tree(projected))

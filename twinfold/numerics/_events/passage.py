@@ -227,7 +227,8 @@ def _finish(passage: _Passage, state: CellState, going: Flag, record: EventRecor
     result = RESULTS.where(end.alive, result, RESULTS.nonfinite)
     result = RESULTS.where(events_of(end).jammed, RESULTS.events, result)
     violation = jnp.where(going, report.violation, 0)
-    return end, StepReport(violation, report.steps, result, report.redundant, record)
+    projected = eqx.tree_at(lambda projected: projected.violation, report.projected, violation)
+    return end, StepReport(projected, result, record)
 
 
 def _each(events: Sequence[Event], holds: Callable[[Event], bool]) -> Flags:

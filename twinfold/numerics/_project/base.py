@@ -54,7 +54,8 @@ class ProjectionResult(eqx.Module):
 class ProjectionProblem(eqx.Module):
     """min 1/2 ||x - target||^2 subject to g(t, x, p) = level, with every array that the solution depends on.
 
-    `anchor` is the last state on the manifold, from which a lost projection may start again.
+    `anchor` is the last state on the manifold, from which a lost projection may start again. `known` is the solution,
+    where it has been computed before and only its derivative is wanted.
     """
 
     constraint: AbstractConstraint
@@ -63,6 +64,7 @@ class ProjectionProblem(eqx.Module):
     p: Parameters
     level: ConstraintVector
     anchor: State | None
+    known: ProjectionResult | None = None
     switched: bool = eqx.field(static=True, default=False)  # rows of the constraint may be off: zero, and met
 
     def residual(self, x: State) -> ConstraintVector:
@@ -188,17 +190,20 @@ class AbstractProjection(eqx.Module):
         level: ConstraintVector,
         *,
         anchor: State | None = None,
+        known: ProjectionResult | None = None,
     ) -> ProjectionResult:
-        """`x` moved to the manifold. `anchor` is the last state on it, from which a lost projection may start again."""
+        """`x` moved to the manifold; for `anchor` and `known` see `ProjectionProblem`."""
         if not self.holds_bounds and has_inequalities(constraint):
             raise ValueError("constraint: this projection cannot hold Bounds; use projection=Newton() or Tangent().")
         if level.shape[0] == 0 or self.metric is None:
             return (self if level.shape[0] else NoProjection())._nearest(
-                ProjectionProblem(constraint, t, x, p, level, anchor)
+                ProjectionProblem(constraint, t, x, p, level, anchor, known)
             )
         inner, metric = InMetric(constraint, self.metric), self.metric
         anchor = None if anchor is None else metric.from_state(anchor)
-        out = self._nearest(ProjectionProblem(inner, t, metric.from_state(x), p, level, anchor))
+        if known is not None:
+            known = eqx.tree_at(lambda known: known.x, known, metric.from_state(known.x))
+        out = self._nearest(ProjectionProblem(inner, t, metric.from_state(x), p, level, anchor, known))
         return eqx.tree_at(lambda out: out.x, out, metric.to_state(out.x))
 
     def _nearest(self, problem: ProjectionProblem) -> ProjectionResult:
@@ -213,12 +218,13 @@ class AbstractProjection(eqx.Module):
         none = jnp.zeros_like(problem.level)
         out = self.nearest(
             eqx.tree_at(
-                lambda problem: (problem.constraint, problem.target, problem.anchor),
+                lambda problem: (problem.constraint, problem.target, problem.anchor, problem.known),
                 problem,
                 (
                     WithSlack(constraint, size * lengths, x.shape[0]),
                     jnp.concatenate([x, none]),
                     None if problem.anchor is None else jnp.concatenate([problem.anchor, none]),
+                    None,  # what is known does not include the slack
                 ),
                 is_leaf=lambda node: node is None,
             )

@@ -6,6 +6,7 @@ that time. What fails there fails again, and is reported, where it is needed.
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
 
 import jax
 
@@ -13,11 +14,11 @@ import jax
 class Ahead:
     """Tasks by the stage that needs them, done one after the other in a thread of their own."""
 
-    def __init__(self, tasks: Mapping[int, Callable[[], None]]):
+    def __init__(self, tasks: Mapping[int, Callable[[], Any]]):
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="compile")
         precise = bool(jax.config.read("jax_enable_x64"))  # a thread does not see what its parent has set by `with`
 
-        def run(task: Callable[[], None]) -> None:
+        def run(task: Callable[[], Any]) -> None:
             with jax.enable_x64(precise):
                 task()
 

@@ -22,7 +22,7 @@ from twinfold.train._levenberg import estimated_weights
 from twinfold.train._loss import Loss
 from twinfold.train._method import AbstractMethod
 from twinfold.train._prepare import Project, Trainable
-from twinfold.train._region import region_scores, trained_regions, with_regions
+from twinfold.train._region import with_regions
 from twinfold.train._run import prepare_run
 from twinfold.train._shares import Share, TrainedShare, check_share_files, train_shares
 
@@ -171,11 +171,7 @@ def fit(
         train = partial(_train_share, twin, data, options)
         run.adopt(train_shares(train, names, count, path, executor, progress))
     problems = run.problems
-    best, best_score = run.progress.state.best, run.progress.state.best_score
-    # A region belongs to the weights that were trained in it: a network that is kept keeps its own.
-    regions = trained_regions(problems[0], best, data) if trainable == "all" else ()
-    if regions and valid is not None:  # on the training data, the twin is the same
-        best_score = region_scores(run.problem, best, regions)
+    best, regions, best_score = run.best()
     return Fit(
         seeds=names,
         scores=np.asarray(best_score),

@@ -12,10 +12,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PyTree
+from jaxtyping import Array, Float, Key, PyTree
 
 from twinfold.data import Dataset
-from twinfold.model import Twin
+from twinfold.model import Region, Twin
 from twinfold.train import _checkpoint as checkpoints
 from twinfold.train._ahead import Ahead
 from twinfold.train._levenberg import LevenbergMarquardt
@@ -23,6 +23,7 @@ from twinfold.train._loss import Loss
 from twinfold.train._method import AbstractMethod
 from twinfold.train._prepare import prepare
 from twinfold.train._problem import TrainingProblem
+from twinfold.train._region import region_scores, trained_regions
 from twinfold.train._seeds import CHUNK, Seed, begin_stage, compile_stage, run_epochs, score
 from twinfold.train._shares import TrainedShare, concatenated, join_histories, remove_share_files
 
@@ -46,7 +47,7 @@ def prepare_run(twin: Twin, data: Dataset, names: tuple[int, ...], options: dict
         "data": checkpoints.array_fingerprint([(problem.batch, problem.valid) for problem in problems]),
         "start": checkpoints.array_fingerprint((params, problems[0].frozen)),
     }
-    return Run(problems, methods, keys, params, identity, path)
+    return Run(problems, methods, keys, params, identity, path, data if options["trainable"] == "all" else None)
 
 
 class Progress(NamedTuple):
@@ -74,8 +75,10 @@ class Run:
         params: PyTree,
         identity: dict[str, Any],
         path: Path | None,
+        data: Dataset | None,
     ):
         self.problems, self.methods, self.keys = problems, methods, keys
+        self.data = data  # in which the learned parts are trained
         self.identity, self.path = identity, path
         self.interrupted = False
         count = keys.shape[0]
@@ -101,7 +104,10 @@ class Run:
         """Run all stages to their end, or until Ctrl-C."""
         epochs, saved = 1, time.perf_counter()
         later = range(self.progress.stage + 1, len(self.methods))
-        ahead = Ahead({stage: partial(self._compile, stage) for stage in later})
+        tasks: dict[int, Callable[[], Any]] = {stage: partial(self._compile, stage) for stage in later}
+        first = self.progress.state
+        tasks[len(self.methods)] = partial(self._regions, len(self.methods) - 1, first.params, first.best_score)
+        ahead = Ahead(tasks)
         try:
             while True:
                 stage, state, records, seconds, _ = self.progress
@@ -113,9 +119,9 @@ class Run:
                     if self._repeat_projected():
                         epochs = 1
                         continue
+                    ahead.wait(stage + 1)
                     if stage + 1 == len(self.methods):
                         break
-                    ahead.wait(stage + 1)
                     self._next_stage()
                     epochs = 1
                     continue
@@ -137,6 +143,21 @@ class Run:
         finally:
             ahead.stop()
         self._save()
+
+    def best(self) -> tuple[PyTree, tuple[Region, ...], Float[Array, " S"]]:
+        """The best parameters so far, the regions of the learned parts that have one, and the scores with these."""
+        state = self.progress.state
+        return state.best, *self._regions(self.progress.stage, state.best, state.best_score)
+
+    def _regions(
+        self, stage: int, params: PyTree, scores: Float[Array, " S"]
+    ) -> tuple[tuple[Region, ...], Float[Array, " S"]]:
+        problem = self._problem(stage)
+        # A region belongs to the weights that were trained in it: a network that is kept keeps its own.
+        regions = () if self.data is None else trained_regions(self.problems[0], params, self.data)
+        if regions and problem.valid is not None:  # on the training data, the twin is the same
+            scores = region_scores(problem, params, regions)
+        return regions, scores
 
     def _problem(self, stage: int) -> TrainingProblem:
         problem = self.problems[stage]

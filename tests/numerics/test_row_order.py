@@ -41,7 +41,7 @@ def predictors(e, longest, count=60):
     xs = jnp.asarray(kepler(rng.uniform(0, 2 * np.pi, count), e))
     steps = jnp.asarray(rng.uniform(0, longest, count)) * jnp.sum(xs[:, :2] ** 2, axis=1) ** 0.75
     free = Cell(FIELD, integrator=RK4())
-    return xs, jax.vmap(lambda x, dt: free.step(0.0, dt, x, None, None, {}, jnp.zeros(0)).x)(xs, steps)
+    return xs, jax.vmap(lambda x, dt: free.step(0.0, dt, x, None, None, {}, jnp.zeros(0))[0].x)(xs, steps)
 
 
 @pytest.mark.parametrize("projection", [Newton(), Tangent(max_steps=20)], ids=["robust", "frozen"])

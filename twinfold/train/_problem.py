@@ -124,7 +124,7 @@ class TrainingProblem(eqx.Module):
             return None
         batch, valid = replace(self.batch, shift=None), self.valid.padded(self.batch.ts.shape[1])
         rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), batch, valid)
-        return rows, jnp.concatenate([self.windows, jnp.zeros_like(self.valid.run)])  # whole runs have no such index
+        return rows, jnp.concatenate([self.windows, jnp.zeros(valid.size, self.windows.dtype)])  # whole runs have none
 
     def training_loss(self, params: PyTree) -> Float[Array, ""]:
         """The loss on all training windows."""

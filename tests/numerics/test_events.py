@@ -8,10 +8,10 @@ from support.jacobians import QUICK
 from support.strict import strict_promotion
 
 import twinfold as tw
-from twinfold._core import RESULTS, finite_jvp, outcome_codes, stop_gradient_tree, tree_structure_text, tree_where
+from twinfold._core import RESULTS, outcome_codes, tree_structure_text
 from twinfold.model import simulate_unchecked
 from twinfold.numerics import _rollout
-from twinfold.numerics._move import CellState, StepReport
+from twinfold.numerics._move import move
 
 G = 9.81
 ZENO = int(outcome_codes(RESULTS.events))
@@ -209,21 +209,6 @@ def test_two_events_at_the_same_time_follow_each_other():
     np.testing.assert_allclose(out.xs[-1], [1.4, 5, 6], rtol=1e-15)
 
 
-def step_without_events(cell, t, dt, state, w0, w1, p, level):
-    """The step as it was before there were events, word for word."""
-    arguments = (cell, t, dt, state.x, w0, w1, p, level, state.z)
-    out = finite_jvp(arguments, fn=lambda cell, *arguments: cell.step(*arguments))
-    z, solved = cell.next_guess(t + dt, out.x, w1, p, state.z)
-    unsolved = ~solved & (out.result == RESULTS.successful)
-    result = RESULTS.where(unsolved, RESULTS.algebraic, out.result)
-    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((out.x, z))]
-    alive = state.alive & jnp.all(jnp.stack(finite))
-    x, z = tree_where(alive, (out.x, z), stop_gradient_tree((state.x, state.z)))
-    result = RESULTS.where(alive, result, RESULTS.nonfinite)
-    counts = jnp.asarray(out.steps), jnp.asarray(out.redundant)
-    return CellState(x, z, alive), StepReport(out.violation, counts[0], result, counts[1])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("integrator", [tw.RK4(2), tw.Radau()], ids=["RK4", "Radau"])
 def test_a_twin_without_events_is_the_same_program(integrator, monkeypatch):
@@ -242,7 +227,7 @@ def test_a_twin_without_events_is_the_same_program(integrator, monkeypatch):
         return jax.jit(jax.value_and_grad(loss)).lower(jnp.ones(2), twin.parameters()).as_text()
 
     now = lowered()
-    monkeypatch.setattr(_rollout, "advance", step_without_events)
+    monkeypatch.setattr(_rollout, "advance", move)  # which knows no events
     assert now == lowered()
 
 

@@ -144,7 +144,7 @@ def singular_values(system: System) -> list[dict[str, Any]]:
                 xs = rollout(cell, x0, ts, throw=False).xs
 
                 def jacobian(t: jax.Array, x: jax.Array) -> jax.Array:
-                    return jax.jacfwd(lambda x: cell.step(t, jnp.array(dt), x, None, None, {}, level).x)(x)
+                    return jax.jacfwd(lambda x: cell.step(t, jnp.array(dt), x, None, None, {}, level)[0].x)(x)
 
                 steps = jax.vmap(jacobian)(ts[:-1], xs[:-1])
                 product = jax.lax.fori_loop(0, steps.shape[0], lambda i, m: steps[i] @ m, jnp.eye(x0.shape[0]))

@@ -74,7 +74,7 @@ def record(name: str, runs: int, samples: int, seed: int = SEED) -> Recorded:
 
         def step(x: Any, now: tuple) -> tuple:
             t, push = now
-            after = twin.cell.step(t, given.dt, x, None, None, {}, level).x
+            after = twin.cell.step(t, given.dt, x, None, None, {}, level)[0].x
             after = moved(t + given.dt, after, np.sqrt(given.dt) * push, level)
             return after, after
 

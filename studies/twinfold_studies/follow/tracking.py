@@ -78,7 +78,7 @@ def tracked(*, quick: bool) -> dict[str, Any]:
     def one(w: Array, pushes: Array) -> Array:
         def step(x: Array, now: tuple) -> tuple[Array, Array]:
             t, force, k, push = now
-            after = plant.cell.step(t, DT, x, force, force, {"stiffness": k}, jnp.zeros(0)).x
+            after = plant.cell.step(t, DT, x, force, force, {"stiffness": k}, jnp.zeros(0))[0].x
             return after + push * jnp.array([0.0, 1.0]), x[:1]
 
         return jax.lax.scan(step, jnp.zeros(2), (jnp.asarray(ts), w, jnp.asarray(stiffness), pushes))[1]

@@ -167,6 +167,7 @@ FIT = Scenario(
         *CHECKPOINTS,
         "history.jsonl",
         "physics.twin",
+        "seeds.npz",
         "model.twin",
         "metrics.json",
     ),
@@ -174,7 +175,7 @@ FIT = Scenario(
 )
 FORCE = Scenario("fit --force", ("fit", "--quiet", "--force"), make_other_fit, FIT.files, code=1)
 REPORT = Scenario(
-    "report", ("report",), make_fitted("report/index.html", "report/runs.csv"), (*REPORT_FILES, "runs.csv", "fit.npz")
+    "report", ("report",), make_fitted("report/index.html", "report/runs.csv"), (*REPORT_FILES, "runs.csv")
 )
 C = Scenario("export c", ("export", "--to", "c"), make_fitted("export/c/plant.h"), ("plant.c", "plant.h"))
 FMU = Scenario("export fmu", ("export", "--to", "fmu"), make_fitted("export/fmu/plant.fmu"), ("plant.fmu",))

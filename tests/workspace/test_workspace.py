@@ -264,6 +264,7 @@ def test_a_fit_finds_the_parameter_and_keeps_all_in_its_folder(fitted):
         "findings.json",
         "fit.npz",
         "model.twin",
+        "seeds.npz",
         "history.jsonl",
         "metrics.json",
         "test_openings.json",
@@ -523,13 +524,20 @@ def test_how_often_the_test_data_were_opened_is_kept(fitted, tmp_path):
     assert count_openings(fitted[0] / "runs" / "a", test)["fit"] == 1
 
 
-def test_a_report_of_other_data_shows_one_seed_and_tells_to_delete_nothing(fitted):
-    """The checkpoint belongs to the data of the fit, and the command only reads."""
-    workspace = open_workspace(fitted[0], ["data.valid=0.4"])
-    found = load_fitted(workspace)
+def test_a_report_without_the_file_of_its_seeds_shows_one_seed_and_says_so(fitted, tmp_path):
+    folder = tmp_path / "decay"
+    shutil.copytree(fitted[0], folder)
+    workspace = open_workspace(folder)
+    found, seeds = load_fitted(workspace), workspace.run_folder / "seeds.npz"
+    all_seeds = _all_seeds(workspace, found)
+    assert all_seeds is not None
+    assert float(all_seeds.twin.parameters()["k"]) == float(found.twin.parameters()["k"])
+    seeds.write_bytes(seeds.read_bytes()[:-100])
     with pytest.warns(UserWarning, match="one seed only") as caught:
-        assert _all_seeds(workspace, found, workspace.load_split()) is None
-    assert "elete" not in str(caught[0].message)
+        assert _all_seeds(workspace, found) is None
+    assert "elete" not in str(caught[0].message)  # the command only reads
+    seeds.unlink()
+    assert _all_seeds(workspace, found) is None
 
 
 def test_simulate_follows_the_closed_form(fitted, tmp_path, monkeypatch):

@@ -22,13 +22,13 @@ CONFIG = "config.toml"
 CHECKPOINT, PHYSICS_CHECKPOINT = "fit.npz", "physics.npz"
 # Of the refit: from initial weights, or from the fit of a fold; and of the physics.
 REFIT_CHECKPOINT, CONTINUED_CHECKPOINT, PHYSICS_REFIT_CHECKPOINT = "refit.npz", "continued.npz", "physics-refit.npz"
-MODEL, PHYSICS = "model.twin", "physics.twin"
+MODEL, PHYSICS, SEEDS = "model.twin", "physics.twin", "seeds.npz"
 HISTORY, METRICS, FINDINGS, REFIT = "history.jsonl", "metrics.json", "findings.json", "refit.json"
 # Not among the outputs: whoever starts over has seen the test data all the same.
 OPENINGS = "test_openings.json"
 UNITS = "units"  # in metrics.json
 CHECKPOINTS = (CHECKPOINT, PHYSICS_CHECKPOINT, REFIT_CHECKPOINT, CONTINUED_CHECKPOINT, PHYSICS_REFIT_CHECKPOINT)
-OUTPUTS = (*CHECKPOINTS, "fold-*.npz", MODEL, PHYSICS, HISTORY, METRICS, FINDINGS, REFIT)
+OUTPUTS = (*CHECKPOINTS, "fold-*.npz", MODEL, PHYSICS, SEEDS, HISTORY, METRICS, FINDINGS, REFIT)
 DECISIVE_SECTIONS = ("system", "model", "data", "fit", "loss")  # the numbers of a fit depend on these
 FINGERPRINTS = ("system sha256", "data fingerprint")
 CURVES = ("stage", "loss", "score", "rate", "failed_runs")

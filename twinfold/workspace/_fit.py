@@ -18,6 +18,7 @@ from twinfold.report._estimates import estimate_parameters
 from twinfold.report._learned_parts import sample_states
 from twinfold.report._metrics import metric_units
 from twinfold.train import Fit, LevenbergMarquardt, fit
+from twinfold.train._stored_fit import save_fit
 from twinfold.workspace import _files as files
 from twinfold.workspace._baselines import (
     BASELINE,
@@ -148,6 +149,7 @@ def fit_workspace(
         about = _model_info(workspace, system, trained, metrics)
         if physics is not None:
             save_model(folder / files.PHYSICS, physics, about=about)
+        save_fit(folder / files.SEEDS, trained.fit)
         save_model(folder / files.MODEL, trained.fit.twin, about=about)
         track(trained.judged, metrics, config)
         files.write_metrics(

@@ -4,7 +4,6 @@ A single held-out block is a poor judge of a single record, since some blocks ar
 each is held out once, and the mean of their scores decides.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -93,19 +92,19 @@ def refit(
             jax.clear_caches()
     fits, everything = [done, *others], folds.everything
     choice = choose_steps([each.history for each in fits], late=_projects_late(workspace, system))
-    final = run_refit(workspace, system, folds, choice, progress=progress)
+    final = _run_refit(workspace, system, folds, choice, progress=progress)
     own = [float(scaled_errors(each.twin_of(choice.seed), everything.train, everything.train)[0]) for each in fits]
     best = int(np.argmin(own))
     lost = scaled_errors(final, everything.train, everything.train)[choice.seed] > own[best]
     if lost and not any(unknown.per_group for unknown in system.twin.unknowns()):
         # A model that has not seen all of these runs predicts them better: the fit has ended in a worse minimum.
         choice = replace(choice, start=best)
-        final = run_refit(workspace, system, folds, choice, fits[best], progress=progress)
+        final = _run_refit(workspace, system, folds, choice, fits[best], progress=progress)
     write_json(workspace.run_folder / files.REFIT, asdict(choice))
     return choice, final
 
 
-def run_refit(
+def _run_refit(
     workspace: Workspace,
     system: System,
     folds: Folds,
@@ -116,30 +115,16 @@ def run_refit(
 ) -> Fit:
     """The fit to training and validation runs together, from its checkpoint, with the scores on held-out runs.
 
-    **Arguments:** `start`: the fit of the fold `choice.start`, where it is known.
+    **Arguments:** `start`: the fit of the fold `choice.start`, if there is one.
     """
     split, methods = folds.everything, choice.methods(_stages(workspace, system, folds.given))
     options = {"methods": methods, "progress": progress, "label": "refit"}
-    if choice.start is None:
+    if start is None:
         done = _finished(run_fit(workspace, system.twin, split, checkpoint=files.REFIT_CHECKPOINT, **options))
         return replace(done, scores=np.where(np.isfinite(done.scores), choice.scores, np.inf))
-    if start is None:
-        fold = (folds.given, *folds.others(choice.folds))[choice.start]
-        start = run_fit(workspace, system.twin, fold, checkpoint=files.fold_checkpoint(choice.start))
     continues = {"checkpoint": files.CONTINUED_CHECKPOINT, "seeds": 1, "draw": False}
     done = _finished(run_fit(workspace, start.twin_of(choice.seed), split, **continues, **options))
     return replace(done, seeds=(start.seeds[choice.seed],), scores=np.array([choice.scores[choice.seed]]))
-
-
-def read_choice(workspace: Workspace) -> Choice | None:
-    """What held-out runs have decided about the refit in the run folder; None if there was none."""
-    try:
-        stored = json.loads((workspace.run_folder / files.REFIT).read_text(encoding="utf-8"))
-        start = None if stored["start"] is None else int(stored["start"])
-        scores = (np.inf if score is None else float(score) for score in stored["scores"])
-        return Choice(tuple(map(int, stored["steps"])), tuple(scores), int(stored["folds"]), start)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def choose_steps(histories: Sequence[Mapping[str, np.ndarray]], *, late: bool = False) -> Choice:

@@ -5,6 +5,7 @@ from twinfold._core._compilation_cache import enable_compilation_cache
 from twinfold._core._finite import finite_jvp
 from twinfold._core._frozen import Frozen
 from twinfold._core._precision import enable_x64
+from twinfold._core._quick_jit import quick_jit
 from twinfold._core._results import RESULTS, first_failure, outcome_codes, outcome_messages
 from twinfold._core._times import check_times
 from twinfold._core._trees import stop_gradient_tree, tree_structure_text, tree_take, tree_where
@@ -21,6 +22,7 @@ __all__ = [
     "named_arguments",
     "outcome_codes",
     "outcome_messages",
+    "quick_jit",
     "select_arguments",
     "stop_gradient_tree",
     "tree_structure_text",

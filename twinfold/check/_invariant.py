@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from twinfold._core import tree_take
+from twinfold._core import quick_jit, tree_take
 from twinfold.check._finding import Finding, Severity, join_names
 from twinfold.check._manifold import constraint_jacobians, equation_rows
 from twinfold.check._subject import Subject
@@ -239,7 +239,7 @@ def rows_with_slack(subject: Subject) -> np.ndarray:
     return np.zeros(samples.level.shape[1], bool) if sizes is None else np.asarray(sizes) > 0
 
 
-@eqx.filter_jit
+@quick_jit
 def _evaluate(twin: Twin, batch: Batch, xs: Array) -> tuple[Array, Array, Array]:
     """g - level along each run, [R, T, m], the distance to the side of a bound, and the median scale of g, [R, m].
 

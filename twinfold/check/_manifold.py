@@ -1,11 +1,10 @@
 """Checks of the constraint at the states where it is used: initial states, and the rank of its Jacobian."""
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array
 
-from twinfold._core import tree_take
+from twinfold._core import quick_jit, tree_take
 from twinfold.check._finding import Finding, Severity, join_names
 from twinfold.check._subject import StateSamples, Subject
 from twinfold.model import Twin, Unknown
@@ -150,7 +149,7 @@ def constraint_jacobians(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(g), np.asarray(level)
 
 
-@eqx.filter_jit
+@quick_jit
 def _jacobians(twin: Twin, run: Array, t: Array, x: Array, level: Array) -> tuple[Array, Array]:
     def at(run: Array, t: Array, x: Array, level: Array) -> tuple[Array, Array]:
         p = twin.parameters(run)

@@ -4,13 +4,12 @@ import traceback
 import warnings
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from twinfold._core import RESULTS, tree_take
+from twinfold._core import RESULTS, quick_jit, tree_take
 from twinfold.check._finding import Finding, join_names
 from twinfold.check._quick_fit import explained_after_fit
 from twinfold.check._subject import BlockedError, Subject, with_last_layers
@@ -183,7 +182,7 @@ def check_inputs(subject: Subject) -> list[Finding]:
     return [Finding("inputs", "ok", "The twin uses every input.")]
 
 
-@eqx.filter_jit
+@quick_jit
 def _input_effect(twin: Twin, p: dict, t: Array, x: Array, w: Array, level: Array) -> Array:
     """The summed derivatives of field and outputs with respect to each input."""
 

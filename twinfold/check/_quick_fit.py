@@ -12,7 +12,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from twinfold._core import tree_take
+from twinfold._core import quick_jit, tree_take
 from twinfold.check._sensitivity import (
     WINDOW,
     Column,
@@ -98,13 +98,13 @@ class QuickProblem:
         return r * unit, np.nan_to_num(j * unit[:, None])
 
 
-@eqx.filter_jit
+@quick_jit
 def _at(problem: TrainingProblem, guess: object, v: Float[Array, " P"]) -> tuple[Array, Array]:
     first, unravel = ravel_pytree(guess)
     return residuals_and_jacobian(problem, unravel(first + v))
 
 
-@eqx.filter_jit
+@quick_jit
 def _residuals(problem: TrainingProblem, guess: object) -> Array:
     return problem.residuals(problem.estimate(guess), problem.batch, problem.windows)[0]
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twinfold._core import outcome_codes, tree_take
+from twinfold._core import outcome_codes, quick_jit, tree_take
 from twinfold.data import Batch, Dataset
 from twinfold.data._noise import estimate_noise
 from twinfold.data._rows import initial_state, initial_states, known_batch, simulate_row, with_own_values
@@ -217,7 +217,7 @@ def with_last_layers(tree: Any, fill: Callable[[Array], Array]) -> Any:
     return jax.tree.map(replace, tree, is_leaf=lambda node: isinstance(node, Network))
 
 
-@eqx.filter_jit
+@quick_jit
 def _simulate_runs(twin: Twin, batch: Batch) -> tuple[Trajectory, Float[Array, "R T k"]]:
     def run(row: Batch) -> tuple[Trajectory, Array]:
         out = simulate_row(twin, row)
@@ -226,7 +226,7 @@ def _simulate_runs(twin: Twin, batch: Batch) -> tuple[Trajectory, Float[Array, "
     return jax.vmap(run)(batch)
 
 
-@eqx.filter_jit
+@quick_jit
 def _levels(twin: Twin, batch: Batch) -> Float[Array, "R m"]:
     def run(row: Batch) -> ConstraintVector:
         p = twin.parameters(row.run)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from twinfold._core import tree_take
+from twinfold._core import quick_jit, tree_take
 from twinfold.data._batch import Batch, output_spread
 from twinfold.data._dataset import Dataset
 from twinfold.data._noise import output_noise
@@ -172,12 +172,12 @@ def check_rows(twin: Twin, rows: Rows, data: Dataset) -> None:
         _check_drawn(twin, tree_take(rows.batch, 0), first, twin.centred().parameters())
 
 
-@eqx.filter_jit
+@quick_jit
 def _adapt(newcomers: Newcomers, twin: Twin) -> Twin:
     return newcomers.adapt(twin)
 
 
-@eqx.filter_jit
+@quick_jit
 def _first_states(twin: Twin, batch: Batch, samples: int) -> Float[Array, "R n"]:
     return first_states(twin, batch, samples)
 
@@ -217,7 +217,7 @@ def initial_states(twin: Twin, batch: Batch, data: Dataset, argument: str = "dat
     return xs
 
 
-@eqx.filter_jit
+@quick_jit
 def _initial_states(twin: Twin, t: Array, y: Array, w: Array | None, x0: Array | None, run: Array) -> Array:
     def state(t: Array, y: Array, w: Array | None, x0: Array | None, run: Array) -> State:
         return twin.initial_state(t, y, w, twin.parameters(run), x0=x0, run=run)

@@ -18,7 +18,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import ArrayLike, PyTree
 
-from twinfold._core import tree_take
+from twinfold._core import quick_jit, tree_take
 from twinfold.data import Dataset
 from twinfold.data._rows import known_batch
 from twinfold.identify._uncertainty import correlation_time
@@ -166,7 +166,7 @@ def _inflation(h: np.ndarray, inverse: np.ndarray, names: list[str]) -> dict[str
     return inflation
 
 
-@eqx.filter_jit
+@quick_jit
 def _linearise(problem: TrainingProblem, params: PyTree) -> tuple[jax.Array, jax.Array]:
     """The residuals (those of the data first) and their derivative in all trained values, [N, P]."""
     return problem.residuals_and_jacobian(params)[:2]

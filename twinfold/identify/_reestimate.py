@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from twinfold._core import quick_jit
 from twinfold.data import Batch, Dataset
 from twinfold.data._rows import rows_of, simulate_row
 from twinfold.identify._uncertainty import uncertainty
@@ -92,7 +92,7 @@ def reestimate(twin: Twin, data: Dataset, names: Sequence[str], *, max_steps: in
     return ParameterEstimates(names, values, values * errors, change, covariance, residual, failures)
 
 
-@eqx.filter_jit
+@quick_jit
 def _solve(
     twin: Twin, batch: Batch, names: tuple[str, ...], scale: Float[Array, " R"], max_steps: int
 ) -> tuple[Float[Array, "R P"], Float[Array, "R T k"], Float[Array, "R N P"], Bool[Array, " R"]]:

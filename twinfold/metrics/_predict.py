@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from twinfold._core import RESULTS, outcome_codes, tree_take
+from twinfold._core import RESULTS, outcome_codes, quick_jit, tree_take
 from twinfold.data import Batch, Dataset
 from twinfold.data._rows import check_rows, rows_of, simulate_row
 from twinfold.data._warmup import Newcomers
@@ -153,7 +153,7 @@ def predict(model: Twin | Fit, data: Dataset) -> Predictions:
     )
 
 
-@eqx.filter_jit
+@quick_jit
 def _violations(
     constraint: AbstractConstraint,
     ts: Float[Array, "R T"],
@@ -189,7 +189,7 @@ def _stacked(fit: Fit) -> Twin:
     return eqx.combine(arrays, eqx.filter(fit.twin_of(0), eqx.is_array, inverse=True))
 
 
-@eqx.filter_jit
+@quick_jit
 def _simulate(
     twins: Twin, batch: Batch, newcomers: Newcomers | None, stacked: bool
 ) -> tuple[Array, Array, Array, RESULTS, Array]:

@@ -17,6 +17,7 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from twinfold._core import quick_jit
 from twinfold.data import Batch, Dataset
 from twinfold.data._rows import initial_state, known_batch
 from twinfold.identify import Uncertainty, posterior, uncertainty
@@ -135,7 +136,7 @@ def raw_uncertainty(twin: Twin, data: Dataset, names: list[str]) -> Uncertainty:
         return uncertainty(residual, slopes, names, mask=np.asarray(batch.mask).reshape(residual.shape))
 
 
-@eqx.filter_jit
+@quick_jit
 def _sensitivity(twin: Twin, batch: Batch) -> tuple[Float[Array, "R T k P"], Float[Array, "R T k"]]:
     """The derivative of all outputs with respect to all raw parameters, and the outputs."""
     raw, unravel = ravel_pytree([unknown.raw for unknown in twin.unknowns()])

@@ -8,12 +8,12 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.spatial import KDTree
 
+from twinfold._core import quick_jit
 from twinfold.model import MLP, AbstractLearned, Twin
 from twinfold.model._learned.base import learned_parts
 from twinfold.report._learned_parts import LearnedPart
@@ -109,7 +109,7 @@ def _evaluate(twin: Twin, fit: Fit | None, part: LearnedPart, u: np.ndarray) -> 
     return values, np.asarray(fit.map(lambda twin: _outputs(twin, part.index, points)), np.float64)[usable]
 
 
-@eqx.filter_jit
+@quick_jit
 def _outputs(twin: Twin, index: int, u: Float[Array, "M in"]) -> Float[Array, "M out"]:
     return jax.vmap(part_function(learned_parts(twin)[index]))(u)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from twinfold._core import Frozen
+from twinfold._core import Frozen, quick_jit
 from twinfold.data import Dataset
 from twinfold.data._rows import simulated_states
 from twinfold.model import MLP, Region
@@ -78,7 +79,7 @@ def trained_regions(problem: TrainingProblem, params: PyTree, data: Dataset) -> 
     return tuple(jax.tree.map(lambda *each: jax.device_put(np.stack(each)), *regions) for regions in by_seed)
 
 
-@eqx.filter_jit
+@partial(quick_jit, once=True)
 def region_scores(problem: TrainingProblem, params: PyTree, regions: tuple[Region, ...]) -> Float[Array, " S"]:
     """The score of each seed with its regions; infinite where it is not a number."""
 
@@ -89,6 +90,6 @@ def region_scores(problem: TrainingProblem, params: PyTree, regions: tuple[Regio
     return jnp.where(jnp.isfinite(scores), scores, jnp.inf)
 
 
-@eqx.filter_jit
+@quick_jit
 def _all_states(problem: TrainingProblem, params: PyTree, batch: PyTree) -> jax.Array:
     return jax.vmap(lambda params: simulated_states(eqx.combine(params, problem.frozen).twin, batch))(params)

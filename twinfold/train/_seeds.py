@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, PyTree
 
-from twinfold._core import tree_where
+from twinfold._core import quick_jit, tree_where
 from twinfold.numerics._iterate import iterate
 from twinfold.train._method import AbstractMethod
 from twinfold.train._problem import Evaluation, TrainingProblem, network_weights
@@ -43,7 +43,7 @@ class Record(eqx.Module):
     failed_runs: Int[Array, "..."]
 
 
-@eqx.filter_jit
+@quick_jit
 def begin_stage(
     problem: TrainingProblem,
     method: AbstractMethod,
@@ -63,7 +63,7 @@ def begin_stage(
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), jax.vmap(one)(params, best_score, failed, drawn))
 
 
-@eqx.filter_jit
+@quick_jit
 def run_epochs(
     problem: TrainingProblem, method: AbstractMethod, seeds: Seed, keys: Key[Array, " S"], epochs: Int[Array, ""]
 ) -> tuple[Seed, Record, Int[Array, ""]]:

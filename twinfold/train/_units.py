@@ -2,12 +2,12 @@
 
 import warnings
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from twinfold._core import quick_jit
 from twinfold.data import Batch, Dataset, Run
 from twinfold.data._rows import simulate_row
 from twinfold.data._statistics import summarise
@@ -71,7 +71,7 @@ def _all(indices: tuple[int, ...] | None, count: int) -> tuple[int, ...]:
     return tuple(range(count)) if indices is None else indices
 
 
-@eqx.filter_jit
+@quick_jit
 def _simulated(twin: Twin, batch: Batch) -> tuple[Float[Array, "R T n"], Bool[Array, "R T"]]:
     """States, and the samples until the outputs are far from what was measured, or something is not finite."""
     low, high = (

@@ -21,6 +21,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 from scipy.stats import norm
 
+from twinfold._core import quick_jit
 from twinfold.data import Dataset, Run
 from twinfold.data._rows import begun
 from twinfold.estimate import AbstractGaussianFilter, Noise, simulate_with_band
@@ -121,7 +122,7 @@ def _parameter_covariance(workspace: Workspace, fitted: Fitted, log: Callable[[s
         return None
 
 
-@eqx.filter_jit
+@quick_jit
 def _slopes(twin: Twin, x0: Array, ts: Array, w: Array | None, name: str | None) -> Array:
     """The derivative of the outputs in all raw values of the unknowns, [T, k, P]."""
     raw, unravel = ravel_pytree([unknown.raw for unknown in twin.unknowns()])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 
+from twinfold.fleet import _least_squares
 from twinfold.fleet._least_squares import FIRST_DAMPING, OFFSET, Start, fit_asset
 
 TS = np.linspace(0, 4, 60)
@@ -48,3 +49,19 @@ def test_it_stops_at_the_limit_and_says_so(fit):
     assert not found.converged
     assert found.steps == at.steps == 3
     assert np.sum(found.residual**2) < np.sum(np.asarray(residuals(jnp.zeros(4))) ** 2)
+
+
+def test_steps_follow_a_curved_valley(monkeypatch):
+    """The valley b = a^2, with a slight fall to a = 3: straight steps leave it sooner."""
+
+    def evaluations() -> int:
+        begin = Start(jnp.zeros(2), jnp.array(FIRST_DAMPING), jnp.array(0))
+        problem = lambda v: jnp.stack([1e-3 * (v[0] - 3), v[1] - v[0] ** 2])  # noqa: E731
+        found, _ = fit_asset(problem, begin, jnp.array(3), jnp.array(1000))
+        assert found.converged
+        np.testing.assert_allclose(found.v, [3, 9], rtol=1e-5)
+        return int(found.steps)
+
+    curved = evaluations()
+    monkeypatch.setattr(_least_squares, "MAX_BEND", 0.0)
+    assert curved < evaluations() / 3

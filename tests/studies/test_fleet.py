@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from twinfold_studies.fleet.cells import SCALARS, cell_twin, simulate_cells, write_cells
+from twinfold_studies.fleet.device import bucket_edges, measure
 from twinfold_studies.fleet.speed import peak_memory
 
 from twinfold.fleet import estimate_assets
@@ -29,3 +30,20 @@ def test_peak_memory_is_that_of_what_was_allocated():
         block = np.ones(20_000_000)
         time.sleep(0.6)
     assert peak["this"] > block.nbytes / 1e6
+
+
+def test_the_buckets_of_a_device_hold_all_cells_with_little_padding():
+    edges, lengths = bucket_edges(50, 500), np.arange(50, 501)
+    held = np.array(edges)[np.searchsorted(edges, lengths)]
+    assert (held >= lengths).all()
+    assert 1 - lengths.sum() / held.sum() < 0.2
+    assert set(held) == set(edges)
+
+
+@pytest.mark.slow
+def test_the_device_measurement_counts_what_has_no_estimate():
+    found = measure(12, 4, shortest=50, longest=60)
+    assert (found["assets"], found["failed"], found["reasons"]) == (12, 0, {})
+    assert found["assets_per_second"] == pytest.approx(12 / sum(row["seconds"] for row in found["buckets"]))
+    assert sum(row["assets"] for row in found["buckets"]) == 12
+    assert 0.8 < found["within_two_errors"] <= 1

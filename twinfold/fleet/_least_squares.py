@@ -5,6 +5,13 @@
 An iteration that asks for a small step never ends where two variables are hardly told apart: they move by much, and the
 residual by nothing. The relative offset (Bates and Watts, 1981) compares what a full step would still gain with the
 noise: at `OFFSET`, the estimate is within sqrt(P) times that fraction of a standard error of the minimum.
+
+Those two variables have a minimum at the end of a long curved valley, along which straight steps are short. A step
+follows the curve (geodesic acceleration, Transtrum and Sethna, 2012):
+
+    (J'J + lambda D) a = -J'r'',    v + d + a / 2,    r'': second derivative of the residuals along d
+
+What J has changed by in the step before is r'' along that step, at no cost: steps along a valley are nearly parallel.
 One evaluation of residuals and Jacobian is one pass of one loop, so that little is compiled.
 """
 
@@ -21,6 +28,7 @@ from twinfold.numerics._least_squares import PENALTY
 OFFSET = 1e-3  # of a standard error
 FIRST_DAMPING = 1e-3
 CROSSED = 0.25  # of the predicted gain
+MAX_BEND = 0.75  # of 2 |a| / |d|; what bends more is not described by a second derivative
 MIN_DAMPING, MAX_DAMPING = 1e-9, 1e9
 
 
@@ -47,6 +55,8 @@ class _At(NamedTuple):
     fitted: Fitted
     loss: Float[Array, ""]
     trial: Float[Array, " P"]
+    bend: Float[Array, "..."]  # r'' along `move`
+    move: Float[Array, " P"]  # of the evaluation before
     predicted: Float[Array, ""]  # gain of the step to `trial`
     damping: Float[Array, ""]
     growth: Float[Array, ""]
@@ -83,6 +93,8 @@ def fit_asset(
         loss = jnp.sum(r**2)
         better = loss < at.loss
         old = at.fitted
+        move = at.trial - old.v
+        bend = jnp.where(jnp.isfinite(at.loss) & finite, (jacobian - old.jacobian) @ move, 0)
         v, r, jacobian, finite = (
             jnp.where(better, new, kept)
             for new, kept in zip(
@@ -93,7 +105,7 @@ def fit_asset(
         # less than predicted has crossed a curved valley: more damping, or the next one crosses it back.
         gain = (at.loss - loss) / jnp.maximum(at.predicted, precision.tiny)
         shrink = jnp.where(
-            jnp.isfinite(gain), jnp.where(gain < CROSSED, 4, jnp.clip(1 - (2 * gain - 1) ** 3, 0.1, 1)), 1
+            jnp.isfinite(gain), jnp.where(gain < CROSSED, 2, jnp.clip(1 - (2 * gain - 1) ** 3, 1 / 3, 1)), 1
         )
         damping = jnp.clip(at.damping * jnp.where(better, shrink, at.growth), MIN_DAMPING, MAX_DAMPING)
         growth = jnp.where(better, 2, 2 * at.growth)
@@ -108,8 +120,14 @@ def fit_asset(
         converged = (left <= share * loss) | (jnp.max(jnp.abs(full / scale)) <= tolerance)
         d = _solved(gramian, gradient, damping)
         predicted = d @ (damping * d + gradient)
+        # In the scaled variables, as far as d goes along the last move.
+        along = move * scale
+        share_of_move = (d @ along) / jnp.maximum(along @ along, precision.tiny)
+        a = share_of_move**2 * _solved(gramian, rows.T @ bend.reshape(-1), damping)
+        bends = 2 * jnp.linalg.norm(a) <= MAX_BEND * jnp.linalg.norm(d)
+        step = d + jnp.where(bends, 0.5 * a, 0)
         fitted = Fitted(v, r, jacobian, converged & finite, finite, old.steps + 1)
-        return _At(fitted, loss, v - d / scale, predicted, damping, growth)
+        return _At(fitted, loss, v - step / scale, bend, move, predicted, damping, growth)
 
     shape = jax.eval_shape(residuals, first).shape
     nothing = Fitted(
@@ -121,7 +139,8 @@ def fit_asset(
         start.steps,
     )
     one = jnp.ones((), dtype)
-    begin = _At(nothing, jnp.inf * one, first, jnp.inf * one, start.damping, 2 * one)
+    no_bend, no_move = jnp.zeros(shape, dtype), jnp.zeros_like(first)
+    begin = _At(nothing, jnp.inf * one, first, no_bend, no_move, jnp.inf * one, start.damping, 2 * one)
     last = iterate(begin, advance, lambda at: ~at.fitted.converged & (at.fitted.steps < limit))
     return last.fitted, Start(last.fitted.v, last.damping, last.fitted.steps)
 

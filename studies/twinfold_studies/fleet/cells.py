@@ -17,7 +17,7 @@ SCALARS = ("q_max", "R_o", "D", "S_p", "tau_o", "tau_p")
 STEP, SHORTEST, LONGEST = 20.0, 50, 500  # seconds, samples
 SPREAD = 0.08  # of the logarithm of each scalar over the fleet
 NOISE = 5e-4  # V
-CHUNK = 500  # cells simulated at a time, and cells of a file
+CHUNK = 500  # cells of a file, and cells simulated at a time
 
 
 class Cells(NamedTuple):
@@ -36,8 +36,13 @@ def cell_twin() -> Twin:
     return battery(unknown={name: Unknown(float(values[name]), positive=True) for name in SCALARS})
 
 
-def simulate_cells(count: int, *, seed: int = 0, shortest: int = SHORTEST, longest: int = LONGEST) -> Cells:
-    """SYNTHETIC cells: loads that change every few minutes, discharge and charge, voltages with noise."""
+def simulate_cells(
+    count: int, *, seed: int = 0, shortest: int = SHORTEST, longest: int = LONGEST, chunk: int = CHUNK
+) -> Cells:
+    """SYNTHETIC cells: loads that change every few minutes, discharge and charge, voltages with noise.
+
+    `chunk` of them are simulated at a time.
+    """
     rng = np.random.default_rng(seed)
     lengths = rng.integers(shortest, longest + 1, count)
     steps = -(-longest // 10)
@@ -50,7 +55,7 @@ def simulate_cells(count: int, *, seed: int = 0, shortest: int = SHORTEST, longe
     y = np.concatenate(
         [
             np.asarray(_voltages(twin, jnp.asarray(ts), *map(jnp.asarray, part)))
-            for part in zip(*(np.array_split(each, -(-count // CHUNK)) for each in (w, scalars)), strict=True)
+            for part in zip(*(np.array_split(each, -(-count // chunk)) for each in (w, scalars)), strict=True)
         ]
     )
     y = y + NOISE * rng.normal(size=y.shape)

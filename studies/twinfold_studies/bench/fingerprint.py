@@ -6,7 +6,7 @@ import hashlib
 import importlib.resources
 import io
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 ROOMS = ("_core", "numerics", "model", "data", "systems", "train", "metrics")
@@ -17,9 +17,14 @@ STUDY_SOURCES = (STUDIES / "systems", STUDIES / "bench" / "contenders.py", STUDI
 @functools.cache
 def code_fingerprint() -> str:
     """Sixteen digits that change with the code, and not with comments and docstrings."""
+    return sources_fingerprint(ROOMS, STUDY_SOURCES)
+
+
+def sources_fingerprint(rooms: Iterable[str], studies: Iterable[Path] = ()) -> str:
+    """The same for other rooms of twinfold, and files or folders of the studies."""
     root = Path(str(importlib.resources.files("twinfold")))
     digest = hashlib.sha256()
-    for path in _sources(*(root / room for room in ROOMS), *STUDY_SOURCES):
+    for path in _sources(*(root / room for room in rooms), *studies):
         digest.update(path.name.encode())
         digest.update(normalised(path.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:16]

@@ -51,10 +51,10 @@ class Cluster:
                     self.processes["scheduler"].kill()
                     self.kills["scheduler"] += 1
                 else:
-                    with contextlib.suppress(psutil.Error, IndexError):
+                    with contextlib.suppress(psutil.Error, ZeroDivisionError):
                         nannied = psutil.Process(self.processes["worker"].pid).children(recursive=True)
                         busy = [each for each in nannied if each.memory_info().rss > 150e6]  # not a helper process
-                        busy[0].kill()
+                        busy[self.kills["worker"] % len(busy)].kill()  # one, then the other
                         self.kills["worker"] += 1
             for name, process in list(self.processes.items()):
                 if process.poll() is not None:
@@ -94,4 +94,4 @@ def survive(folder: Path, cells: int, of_file: int, every: float, **lengths: int
         (quiet / "fit" / name).read_bytes() == (disturbed / "fit" / name).read_bytes() for name in names
     )
     kills = sum(cluster.kills.values())
-    return {**cluster.kills, "calls": calls, "same": same, "survived": kills if same else 0}
+    return {"cells": cells, **cluster.kills, "calls": calls, "same": same, "survived": kills if same else 0}

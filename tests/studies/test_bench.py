@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import twinfold_studies.bench.job as job_module
 import twinfold_studies.bench.queue as queue_module
+import twinfold_studies.bench.runner as runner_module
 from twinfold_studies.battery import monitoring
 from twinfold_studies.bench.cache import ELSEWHERE, cached, record_skips
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table
@@ -34,6 +35,7 @@ from twinfold.metrics._errors import MAX_DTW_SAMPLES
 from twinfold.model import Unknown
 from twinfold.monitor._life import END_READINGS
 from twinfold.numerics._project.adaptive import MAX_FROZEN_STEPS
+from twinfold.parallel import AbstractExecutor, InProcess
 
 QUICK = Job("mass_spring", "hrpinn", "paper", quick=True)
 PLAIN = [Job("mass_spring", model, "paper", quick=True) for model in ("constant", "physics")]
@@ -366,6 +368,38 @@ def test_a_result_that_another_process_computes_is_left_to_it(tmp_path):
     assert cached(store, "shared", [], compute) == 1
     assert other.skipped == [("shared", ELSEWHERE)]
     assert cached(other, "shared", [], lambda: pytest.fail("computed again")) == 1
+
+
+class Elsewhere(AbstractExecutor):
+    """Runs tasks here, and is not known to."""
+
+    def run(self, fn, tasks, order, progress, may_start):
+        yield from InProcess().run(fn, tasks, order, progress, may_start)
+
+
+def test_workers_compute_what_an_analysis_needs_but_no_times(tmp_path, monkeypatch):
+    """Each result once; what failed there is tried again and is named."""
+    monkeypatch.setattr(runner_module, "select_executor", lambda workers, scheduler: Elsewhere())
+    computed = []
+
+    def analyse(store, options, log):
+        rows = []
+        for name in ("a", "time", "bad", "b"):
+            with record_skips(store):
+                compute = lambda name=name: computed.append((name, store.shared)) or [1][name == "bad"]  # noqa: E731
+                rows.append({"name": name, "value": cached(store, name, [], compute, timed=name == "time")})
+        return Findings([], [Table("rows", "Rows", rows)])
+
+    one = Experiment("one", "One", "One.", Options(), Options(), lambda options: [], analyse)
+    given = {"command": "", "resume": False, "workers": 2, "seconds": None, "log": lambda line: None, "show": False}
+    page, report = run_experiment(one, Options(), tmp_path, **given)
+    elsewhere = [("a", True), ("bad", True), ("b", True)]
+    assert computed == [*elsewhere, ("bad", True), ("time", False), ("bad", False)]
+    assert list(report.failed) == ["bad"]
+    assert (page.parent / "rows.csv").read_text().split() == ["name,value", "a,1", "time,1", "b,1"]
+    computed.clear()
+    run_experiment(dataclasses.replace(one, name="two", timed=True), Options(), tmp_path / "timed", **given)
+    assert [shared for _, shared in computed] == [False] * 4
 
 
 def test_limits_of_the_library_that_the_studies_repeat():

@@ -12,11 +12,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from twinfold.io import write_text
+from twinfold.parallel import report_progress
 from twinfold_studies.bench.fingerprint import code_fingerprint
 from twinfold_studies.bench.store import Store
 
 OUT_OF_TIME = "out of time; the same command with --resume continues"
 ELSEWHERE = "another process computes it"
+ALONE = "it measures time, which needs a process without others beside it"
 
 
 @dataclasses.dataclass
@@ -30,10 +32,10 @@ class Skipped(Exception):
         return f"{self.name}: {self.reason}"
 
 
-def cached(store: Store, name: str, settings: Any, compute: Callable[[], Any]) -> Any:
+def cached(store: Store, name: str, settings: Any, compute: Callable[[], Any], *, timed: bool = False) -> Any:
     """The stored result for this name and these settings, or else that of `compute()`, which is then stored.
 
-    Several processes may share a store: each result is computed by one of them.
+    Several processes may share a store: each result is computed by one of them, and none that is `timed`.
 
     **Raises:** `Skipped` if the computation fails, would start after the time limit, or is under way in another
     process; see `record_skips`.
@@ -43,9 +45,12 @@ def cached(store: Store, name: str, settings: Any, compute: Callable[[], Any]) -
         return json.loads(path.read_text(encoding="utf-8"))
     if store.deadline is not None and time.monotonic() > store.deadline:
         raise Skipped(name, OUT_OF_TIME)
+    if timed and store.shared:
+        raise Skipped(name, ALONE)
     with _claimed(path, name):
         if path.exists():  # finished by another process in the meantime
             return json.loads(path.read_text(encoding="utf-8"))
+        report_progress(0.0, name)  # where whoever started this process can stop it
         try:
             result = compute()
         except Exception as error:

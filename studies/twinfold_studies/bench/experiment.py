@@ -63,7 +63,7 @@ class Experiment:
     options; `requests(options)`, the jobs it needs; `analyse(store, options, log)`, its findings, for which it may
     compute and store further results (see `cached`); `models` and `protocols` that it accepts; `sets`, the names that
     may follow its own on the command line: a call that names some of them computes these, and its report has the others
-    as far as they are stored.
+    as far as they are stored; `timed`: it measures times, so that its results are never computed side by side.
     """
 
     name: str
@@ -76,6 +76,7 @@ class Experiment:
     models: tuple[str, ...] = tuple(CONTENDERS)
     protocols: tuple[str, ...] = tuple(PROTOCOLS)
     sets: tuple[str, ...] = ()
+    timed: bool = False
 
     def with_defaults(self, options: Options) -> Options:
         """The options of a call, with the defaults of the experiment for those that are empty."""

@@ -3,10 +3,12 @@
 import dataclasses
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from twinfold.io import RunFolder, write_json_lines
+from twinfold.parallel import InProcess, map_tasks, report_progress, select_executor
 from twinfold_studies.bench.cache import OUT_OF_TIME, record_skips
 from twinfold_studies.bench.experiment import Experiment, Findings, Options
 from twinfold_studies.bench.fingerprint import code_fingerprint
@@ -47,7 +49,9 @@ def run_experiment(
         requests = experiment.requests(options)
         deadline = None if seconds is None else time.monotonic() + seconds
         report = run_queue(requests, out, workers=workers, scheduler=scheduler, seconds=seconds, log=log, show=show)
-        store = Store(out, deadline)
+        if not (requests or experiment.timed or report.interrupted):  # otherwise its jobs were shared out
+            report.interrupted = _analyse_elsewhere(experiment, options, out, workers, scheduler, seconds, log, show)
+        store = Store(out, time.monotonic() if report.interrupted else deadline)
         findings = Findings([], [])
         with record_skips(store):  # results without which there are no findings; the experiment handles all others
             findings = experiment.analyse(store, options, log)
@@ -61,6 +65,40 @@ def run_experiment(
         write_json_lines(folder / "metrics.jsonl.gz", lines)
         write_report(experiment, findings, folder, failures)
     return folder / "report.html", report
+
+
+def _analyse_elsewhere(
+    experiment: Experiment,
+    options: Options,
+    out: Path,
+    workers: int,
+    scheduler: str,
+    seconds: float | None,
+    log: Callable[[str], None],
+    show: bool,
+) -> bool:
+    """Let several processes compute the results of an analysis; each result is computed by one of them, see `cached`.
+
+    A result that failed there is tried once more here, where it gets its row in the report.
+
+    **Returns:** whether it was interrupted.
+    """
+    executor = select_executor(workers, scheduler)
+    if isinstance(executor, InProcess):
+        return False
+    share = partial(_share, experiment, options, out.absolute(), seconds)
+    done = map_tasks(share, range(workers), executor=executor, progress=show)
+    for outcome in done.outcomes:
+        if outcome.reason:
+            log(f"worker {outcome.task}: {outcome.reason}")
+    return done.interrupted
+
+
+def _share(experiment: Experiment, options: Options, out: Path, seconds: float | None, worker: int) -> None:
+    del worker
+    store = Store(out, None if seconds is None else time.monotonic() + seconds, shared=True)
+    with record_skips(store):
+        experiment.analyse(store, options, lambda line: report_progress(0.0, line))
 
 
 def _progress(request: Request, store: Store) -> str:

@@ -47,13 +47,14 @@ class JobResult:
 class Store:
     """The folder of the results.
 
-    **Arguments:** `folder`; `deadline`, on the clock of `time.monotonic`, after which no further result is computed.
+    **Arguments:** `folder`; `deadline`, on the clock of `time.monotonic`, after which no further result is computed;
+    `shared`: whether other processes compute results of the same folder at the same time.
 
     **Attributes:** `skipped`, names and reasons of results that could not be computed.
     """
 
-    def __init__(self, folder: Path, deadline: float | None = None):
-        self.folder, self.deadline = folder, deadline
+    def __init__(self, folder: Path, deadline: float | None = None, *, shared: bool = False):
+        self.folder, self.deadline, self.shared = folder, deadline, shared
         self.skipped: list[tuple[str, str]] = []
         self._results: dict[tuple[Job, int, bool], JobResult] = {}
         (folder / "cells").mkdir(parents=True, exist_ok=True)

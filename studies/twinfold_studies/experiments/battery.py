@@ -71,7 +71,8 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
         rows += calibrate_baselines(cells, options.models) + calibrate(*arguments) + calibrate_references(*arguments)
         tables.append(Table("changed", "Cells whose capacity changes spontaneously", changed_cells(cells)))
         with record_skips(store):
-            timed = cached(store, "battery-speed", [cells.source, str(MODELS["hrpinn"].method)], lambda: speed(cells))
+            settings = [cells.source, str(MODELS["hrpinn"].method)]
+            timed = cached(store, "battery-speed", settings, lambda: speed(cells), timed=True)
             tables.append(Table("speed", "Time on this machine, and that reported by the paper", timed))
     if "temperature" in options.protocols:
         rows += calibrate(*arguments, HEATED)

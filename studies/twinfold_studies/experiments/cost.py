@@ -290,4 +290,5 @@ COST = Experiment(
     requests=lambda options: [],
     analyse=analyse,
     models=(*PROJECTIONS, *DERIVATIVES),  # `--models` chooses among the projections
+    timed=True,
 )

@@ -140,4 +140,5 @@ FIRST_ATTEMPT = Experiment(
     quick=Options(),
     requests=lambda options: [],
     analyse=analyse,
+    timed=True,
 )

@@ -191,4 +191,5 @@ FLEET = Experiment(
     models=(),
     protocols=(),
     sets=PARTS,
+    timed=True,
 )

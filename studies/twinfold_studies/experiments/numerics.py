@@ -34,4 +34,5 @@ NUMERICS = Experiment(
     quick=Options(),
     requests=lambda options: [],
     analyse=analyse,
+    timed=True,
 )

@@ -1,8 +1,12 @@
 """The SYNTHETIC cells of the fleet experiment: their scalars are found again, and the standard errors are right."""
 
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
 from twinfold_studies.fleet.cells import SCALARS, cell_twin, simulate_cells, write_cells
+from twinfold_studies.fleet.costs import BEGIN, END, costs, in_page
 from twinfold_studies.fleet.device import bucket_edges, measure
 from twinfold_studies.fleet.speed import peak_memory
 
@@ -47,3 +51,34 @@ def test_the_device_measurement_counts_what_has_no_estimate():
     assert found["assets_per_second"] == pytest.approx(12 / sum(row["seconds"] for row in found["buckets"]))
     assert sum(row["assets"] for row in found["buckets"]) == 12
     assert 0.8 < found["within_two_errors"] <= 1
+
+
+def test_costs_of_a_fleet_follow_from_what_was_measured():
+    """50 assets a second and core: 10^7 take 200,000 core seconds, 56 hours."""
+    fleet = {"assets_per_second": 100.0, "cells": 1000, "input_mb": 8.0, "results_mb": 0.2, "peak_mb": 900.0}
+    tiny = {"report_mb": 30.0, "list_mb": 6.0, "assets": 100_000}
+    rows = costs(fleet | {"scheduler_kb_per_partition": 20.0}, tiny, None)
+    assert {row["what"]: row["cost"] for row in rows} == {
+        "first fit, or new samples of every asset": "56 core hours",
+        "samples read": "80 GB",
+        "results written": "2 GB",
+        "through the scheduler": "0.4 GB",
+        "memory of any process": "0.9 GB",
+        "pages of the report": "3 GB",
+        "list that a browser opens": "0.6 GB",
+    }
+    once = in_page(f"before {BEGIN} old {END} after", rows)
+    assert once.startswith(f"before {BEGIN}\n")
+    assert once.endswith(f"{END} after")
+    assert "old" not in once
+    assert "| samples read | 80 GB | 8,000 bytes an asset |" in once
+    assert in_page(once, rows) == once
+
+
+def test_the_table_of_costs_in_the_guide_is_that_of_the_results():
+    root = Path(__file__).parents[2]
+    path, guide = root / "results" / "fleet" / "costs.csv", (root / "docs" / "fleet.md").read_text()
+    if not path.exists():
+        pytest.skip("`twinfold bench fleet` has not been run")
+    with path.open(newline="") as file:
+        assert in_page(guide, list(csv.DictReader(file))) == guide

@@ -13,6 +13,7 @@ from twinfold_studies.bench.experiment import Experiment, Findings, Options, Tab
 from twinfold_studies.bench.fingerprint import STUDIES, sources_fingerprint
 from twinfold_studies.bench.store import Store
 from twinfold_studies.fleet import faults, poison, speed, workers
+from twinfold_studies.fleet.costs import ASSETS, costs
 
 PARTS = ("sweep", "seeds", "cells", "difference", "tiny", "faults", "poisoned")
 SIZES, QUICK_SIZES = (1_000, 5_500, 30_000), (8, 32)
@@ -170,6 +171,10 @@ def _tables(found: Parts) -> list[Table]:
         Table("faults", "Workers and schedulers killed", [found["faults"]] if "faults" in found else []),
         Table("poisoned", "Broken partitions", [found["poisoned"]] if "poisoned" in found else []),
     ]
+    if _timed(found) and "tiny" in found:
+        rows = costs(_timed(found)[-1], found["tiny"], found.get("device"))
+        caption = f"Arithmetic with the measured numbers of this page: {ASSETS:,} assets."
+        tables.append(Table("costs", "What ten million assets cost", rows, caption=caption))
     if "device" in found:
         device = {name: value for name, value in found["device"].items() if name not in ("buckets", "reasons")}
         tables += [

@@ -56,10 +56,11 @@ def fleet_run(folder: Path, cells: int, workers: int, **lengths: int) -> dict[st
     source, out = folder / f"cells-{cells}", folder / f"out-{cells}-{workers}"
     write_once(source, cells, **lengths)
     shutil.rmtree(out, ignore_errors=True)
+    sent = _sent_bytes()
     with peak_memory() as peak:
         began = time.perf_counter()
         done = fit_fleet(cell_twin(), source, out, parameters=SCALARS, workers=workers, **COLUMNS)
-        fitted = time.perf_counter()
+        fitted, sent = time.perf_counter(), _sent_bytes() - sent
         alarms = monitor_fleet(out, workers=workers)
         judged = time.perf_counter()
         report_fleet(out)
@@ -77,7 +78,16 @@ def fleet_run(folder: Path, cells: int, workers: int, **lengths: int) -> dict[st
         "peak_mb": max(peak.values()),
         "input_mb": _megabytes(source),
         "results_mb": _megabytes(out / "fit"),
+        "scheduler_kb_per_partition": sent / done.partitions / 1e3,
     }
+
+
+def _sent_bytes() -> float:
+    """What processes of this machine have sent each other; NaN where the system does not tell."""
+    import psutil
+
+    counts = psutil.net_io_counters(pernic=True)
+    return float(counts["lo"].bytes_sent) if "lo" in counts else float("nan")
 
 
 def _megabytes(folder: Path) -> float:
@@ -103,6 +113,7 @@ def read_only(folder: Path, assets: int, workers: int) -> dict[str, float]:
         "padding": done.padding,
         "peak_mb": max(peak.values()),
         "report_mb": _megabytes(page.parent),
+        "list_mb": (page.parent / "data" / "assets.js").stat().st_size / 1e6,
         "input_mb": _megabytes(source),
         "results_mb": _megabytes(out / "fit"),
     }

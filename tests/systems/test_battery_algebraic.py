@@ -39,7 +39,9 @@ def test_alpha_of_one_half_equals_the_closed_form():
     np.testing.assert_allclose(solved.xs, closed.xs, rtol=1e-14, atol=1e-14)
     assert set(solved.zs) == set(closed.zs)
     for name, values in closed.zs.items():
-        np.testing.assert_allclose(solved.zs[name], values, rtol=1e-13, atol=1e-15, err_msg=name)
+        # Without current, flux and overpotential are zero; the closed form, too, is off by rounding.
+        rounding = 8 * np.finfo(float).eps * max(1.0, float(jnp.max(jnp.abs(values))))
+        np.testing.assert_allclose(solved.zs[name], values, rtol=1e-13, atol=rounding, err_msg=name)
 
 
 def test_the_solution_satisfies_butler_volmer():

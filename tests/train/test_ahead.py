@@ -73,10 +73,18 @@ def test_no_task_begins_after_the_end():
 
 def test_every_stage_runs_the_program_that_was_compiled_for_it():
     """One program for each stage, though a thread and the fit both ask for it."""
-    count = getattr(run_epochs, "_cached")._cache_size  # noqa: B009  (Equinox does not declare it)
-    before = count()
-    tw.fit(decay(), DECAYS, method=STAGES, **QUIET)
-    assert count() - before == len(STAGES)
+    compiled = []
+
+    def note(event, duration, **of):
+        if event.endswith("backend_compile_duration"):
+            compiled.append(of["fun_name"])
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    try:
+        tw.fit(decay(), DECAYS, method=STAGES, **QUIET)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(note)
+    assert compiled.count("jit(run_epochs)") == len(STAGES)
 
 
 @pytest.mark.parametrize("valid", [None, DECAYS])

@@ -84,7 +84,7 @@ def test_every_stage_runs_the_program_that_was_compiled_for_it():
         tw.fit(decay(), DECAYS, method=STAGES, **QUIET)
     finally:
         jax.monitoring.unregister_event_duration_listener(note)
-    assert compiled.count("jit(run_epochs)") == len(STAGES)
+    assert compiled.count("jit(_run_epochs)") == len(STAGES)
 
 
 @pytest.mark.parametrize("valid", [None, DECAYS])

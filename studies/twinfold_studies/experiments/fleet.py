@@ -47,11 +47,11 @@ def _computations(folder: Path, quick: bool) -> dict[str, Callable[[], Any]]:
     """What computes each part, in this order: the first run of the cells compiles the programs of the others."""
     folder.mkdir(parents=True, exist_ok=True)
     sizes, lengths = (QUICK_SIZES, QUICK) if quick else (SIZES, {})
-    seeds = (4, 40, 1) if quick else (25, 60, 3)
+    seeds = (4, 40, 1) if quick else (25, 40, 3)
     found: dict[str, Callable[[], Any]] = {
-        "sweep": partial(workers.sweep_efficiency, *((6, 100) if quick else (16, 1000))),
+        "sweep": partial(workers.sweep_efficiency, *((6, 100) if quick else (16, 600))),
         "seeds 2x64": partial(workers.seeds_ratio, "2x64", *seeds),
-        "seeds 2x16": partial(workers.seeds_ratio, "2x16", seeds[0], 10 * seeds[1], seeds[2]),
+        "seeds 2x16": partial(workers.seeds_ratio, "2x16", seeds[0], 5 * seeds[1], seeds[2]),
         "cells first": partial(speed.fleet_run, folder, sizes[0], 2, **lengths),
     }
     for cells in sizes:

@@ -55,3 +55,14 @@ def test_no_module_calls_super():
             if isinstance(node, ast.ClassDef) and not any("Error" in ast.unparse(base) for base in node.bases):
                 calls = [inner for inner in ast.walk(node) if isinstance(inner, ast.Name) and inner.id == "super"]
                 assert not calls, f"{module.__name__}.{node.name} calls super()"
+
+
+def test_processes_are_started_by_the_executor_alone():
+    """A study that wants several calls `map_tasks`: it has progress, resumes, and runs on a cluster."""
+    root = Path(twinfold.__path__[0]).parent
+    pools = ("ProcessPoolExecutor", "get_context", "Pool(", "multiprocessing.Process", "os.fork")
+    sources = [path for folder in ("twinfold", "studies") for path in (root / folder).rglob("*.py")]
+    assert len(sources) > 300
+    for path in sources:
+        found = [pool for pool in pools if pool in path.read_text(encoding="utf-8")]
+        assert not found, f"{path}: {found}; see twinfold.parallel"

@@ -51,7 +51,7 @@ def _computations(folder: Path, quick: bool) -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {
         "sweep": partial(workers.sweep_efficiency, *((6, 100) if quick else (16, 600))),
         "seeds 2x64": partial(workers.seeds_ratio, "2x64", *seeds),
-        "seeds 2x16": partial(workers.seeds_ratio, "2x16", seeds[0], 5 * seeds[1], seeds[2]),
+        "seeds 2x32": partial(workers.seeds_ratio, "2x32", seeds[0], 2 * seeds[1], seeds[2]),
         "cells first": partial(speed.fleet_run, folder, sizes[0], 2, **lengths),
     }
     for cells in sizes:
@@ -85,8 +85,8 @@ def _summary(found: Parts) -> dict[str, float]:
         summary["efficiency"] = found["sweep"]["efficiency"]
     if "seeds 2x64" in found:
         summary["seeds_ratio"] = found["seeds 2x64"]["seeds_ratio"]
-    if "seeds 2x16" in found:
-        summary["seeds_ratio_small"] = found["seeds 2x16"]["seeds_ratio"]
+    if "seeds 2x32" in found:
+        summary["seeds_ratio_default"] = found["seeds 2x32"]["seeds_ratio"]
     if runs:
         summary["assets_per_second"] = runs[-1]["assets_per_second"]
         summary["peak_mb"] = max(run["peak_mb"] for run in runs)
@@ -113,7 +113,7 @@ def _sentences(found: Parts) -> list[str]:
     summary, runs, lines = _summary(found), _timed(found), []
     if "efficiency" in summary:
         lines.append(f"Two workers run a sweep of equal fits with an efficiency of {summary['efficiency']:.2f}.")
-    for name in ("seeds 2x64", "seeds 2x16"):
+    for name in ("seeds 2x64", "seeds 2x32"):
         if name in found:
             lines.append(
                 f"{found[name]['seeds']} seeds of a network of {found[name]['network']} over two workers take "
@@ -162,7 +162,7 @@ def _sentences(found: Parts) -> list[str]:
 def _tables(found: Parts) -> list[Table]:
     notes = {"cells first": "first run: compiles"}
     rows = [run | {"note": notes.get(name, "")} for name, run in found.items() if name.startswith("cells ")]
-    seeds = [found[name] for name in ("seeds 2x64", "seeds 2x16") if name in found]
+    seeds = [found[name] for name in ("seeds 2x64", "seeds 2x32") if name in found]
     tables = [
         Table("fleet", "A fleet of cells", rows, caption="SYNTHETIC cells, two workers; seconds of wall-clock time."),
         Table("tiny", "Tiny assets, read and reported only", [found["tiny"]] if "tiny" in found else []),

@@ -102,7 +102,9 @@ def fleet_fit(
         float | None, typer.Option(min=0.0, help="Estimate each span of so many seconds by itself, to see drift.")
     ] = None,
     partition: Annotated[int, typer.Option(min=1, help="Assets read at a time.")] = 500,
-    lanes: Annotated[int, typer.Option(min=1, help="Assets computed at a time.")] = 32,
+    lanes: Annotated[
+        int | None, typer.Option(min=1, help="Assets computed at a time; default: 32 on a CPU, 4096 on a GPU.")
+    ] = None,
     workers: Workers = 1,
     scheduler: Scheduler = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")] = False,

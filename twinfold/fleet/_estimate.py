@@ -102,9 +102,14 @@ def estimate_assets(
     """
     arrays = AssetBatch(*(None if each is None else np.asarray(each) for each in (ts, y, w, x0)))
     shares = 1 if devices is None else len(devices)
-    lanes = min(arrays.size, CPU_LANES if jax.default_backend() == "cpu" else DEVICE_LANES) if lanes is None else lanes
+    lanes = min(arrays.size, default_lanes()) if lanes is None else lanes
     lanes = -(-lanes // shares) * shares
     return estimate_bucket(AssetVariables.of(twin, parameters), arrays, lanes, max_steps=max_steps, devices=devices)
+
+
+def default_lanes() -> int:
+    """Assets that are computed at a time where nobody says so."""
+    return CPU_LANES if jax.default_backend() == "cpu" else DEVICE_LANES
 
 
 def estimate_bucket(

@@ -14,7 +14,7 @@ import numpy as np
 
 from twinfold._core import tree_structure_text
 from twinfold._version import __version__
-from twinfold.fleet._estimate import CPU_LANES, MAX_STEPS
+from twinfold.fleet._estimate import MAX_STEPS
 from twinfold.fleet._partition import PartitionFit
 from twinfold.fleet._results import read_about
 from twinfold.fleet._source import FleetSource, Partition
@@ -73,7 +73,7 @@ def fit_fleet(
     storage: Mapping[str, Any] | None = None,
     max_steps: int = MAX_STEPS,
     partition: int = ASSETS,
-    lanes: int = CPU_LANES,
+    lanes: int | None = None,
     workers: int = 1,
     scheduler: str = "",
     progress: bool | Progress = False,
@@ -95,7 +95,7 @@ def fit_fleet(
     - `parameters` to estimate, scalars by name: by default every `Unknown` scalar.
     - `period`: cut each asset into spans of so many seconds and estimate each by itself, to see drift.
     - `max_steps` of Levenberg-Marquardt; 0 scores the twin as it is, without an estimate; `partition`, assets
-      read at a time; `lanes`, assets computed at a time.
+      read at a time; `lanes`, assets computed at a time (default: 32 on a CPU, 4096 on a GPU).
     - `workers`, `scheduler`: see `parallel.select_executor`; `progress`, see `parallel.map_tasks`; `log`, called with a
       line for each file or partition that fails.
 

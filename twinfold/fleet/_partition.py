@@ -16,7 +16,7 @@ import numpy as np
 from twinfold.data import Run, load_dataset
 from twinfold.data._run import portable_bytes
 from twinfold.fleet._batch import buckets, padding
-from twinfold.fleet._estimate import REASONS, AssetEstimates, estimate_bucket
+from twinfold.fleet._estimate import REASONS, AssetEstimates, default_lanes, estimate_bucket
 from twinfold.fleet._results import read_about, read_table, write_table
 from twinfold.fleet._source import FleetSource, Partition
 from twinfold.fleet._variables import AssetVariables
@@ -38,7 +38,7 @@ class PartitionFit:
     layout: Mapping[str, Any]  # options of `load_dataset`
     period: float | None
     max_steps: int
-    lanes: int
+    lanes: int | None
     out: Path
     settings: str
 
@@ -126,9 +126,10 @@ class PartitionFit:
 
     def _estimate(self, runs: Sequence[Run]) -> list[dict[str, Any]]:
         found: dict[int, dict[str, Any]] = {}
+        lanes = default_lanes() if self.lanes is None else self.lanes  # where it runs, which may be another machine
         for members, bucket in buckets(runs):
             report_progress(len(found) / len(runs))
-            estimates = estimate_bucket(self.variables, bucket, self.lanes, max_steps=self.max_steps)
+            estimates = estimate_bucket(self.variables, bucket, lanes, max_steps=self.max_steps)
             found |= dict(zip(members, self._rows(estimates, len(members)), strict=True))
         return [found[index] for index in range(len(runs))]
 

@@ -59,7 +59,7 @@ def _computations(folder: Path, quick: bool) -> dict[str, Callable[[], Any]]:
     return found | {
         "difference": partial(speed.parameter_difference, folder, sizes[0], **lengths),
         "tiny": partial(speed.read_only, folder, 200 if quick else 100_000, 2),
-        "faults": partial(faults.survive, folder, *((64, 4, 5.0) if quick else (3_000, 50, 10.0)), **FAULTS),
+        "faults": partial(faults.survive, folder, *((64, 4, 5.0) if quick else (2_000, 50, 10.0)), **FAULTS),
         "poisoned": partial(poison.poisoned, folder, *((8, 4) if quick else (100, 25)), **QUICK),
     }
 

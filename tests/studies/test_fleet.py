@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from twinfold_studies.experiments.fleet import _summary
 from twinfold_studies.fleet.cells import SCALARS, cell_twin, simulate_cells, write_cells
 from twinfold_studies.fleet.costs import BEGIN, END, costs, in_page
 from twinfold_studies.fleet.device import bucket_edges, measure
@@ -82,3 +83,18 @@ def test_the_table_of_costs_in_the_guide_is_that_of_the_results():
         pytest.skip("`twinfold bench fleet` has not been run")
     with path.open(newline="") as file:
         assert in_page(guide, list(csv.DictReader(file))) == guide
+
+
+def test_the_growth_is_the_steepest_between_two_sizes():
+    """Seconds 10, 40 and 200 for 1,000, 4,000 and 16,000 assets: powers 1 and log 5 / log 4."""
+    runs = [
+        {"cells": cells, "fit_seconds": seconds - 1, "monitor_seconds": 1, "assets_per_second": cells / seconds}
+        | {"peak_mb": 900.0, "padding": 0.1, "input_mb": cells / 100, "results_mb": cells / 2000}
+        for cells, seconds in ((16_000, 200), (1_000, 10), (4_000, 40), (1_000, 500))
+    ]
+    names = ("cells 16000", "cells 1000", "cells 4000", "cells first")  # the first compiles, and does not count
+    summary = _summary(dict(zip(names, runs, strict=True)))
+    assert summary["growth_exponent"] == pytest.approx(np.log(5) / np.log(4))
+    assert summary["assets_per_second"] == 80
+    assert summary["input_bytes_per_asset"] == pytest.approx(10_000)
+    assert "efficiency" not in summary  # a part that has not been computed

@@ -1,5 +1,6 @@
 """The run of an experiment: the folder it claims, the jobs it computes, the files it writes."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -97,7 +98,9 @@ def _analyse_elsewhere(
 def _share(experiment: Experiment, options: Options, out: Path, seconds: float | None, worker: int) -> None:
     del worker
     store = Store(out, None if seconds is None else time.monotonic() + seconds, shared=True)
-    with record_skips(store):
+    # Results that others compute are missing here, for which an analysis may have no sentence. An error for another
+    # reason is raised again by the analysis that has them all.
+    with contextlib.suppress(Exception), record_skips(store):
         experiment.analyse(store, options, lambda line: report_progress(0.0, line))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from twinfold.numerics import RK4, Cell, Euler, Heun, Newton, NoProjection, rollout
 from twinfold.report import format_number
 from twinfold.systems import System
-from twinfold_studies.bench.cache import cached
+from twinfold_studies.bench.cache import cached, record_skips
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold_studies.bench.figures import curves
 from twinfold_studies.bench.problems import problem
@@ -29,16 +29,14 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
     steps, growth, gaps = [], [], []
     for name in options.systems:
         log(f"theory: {name}")
-        steps += cached(
-            store,
-            f"theory-steps-{name}",
-            [HALVINGS, DURATION, "quarter"],
-            lambda name=name: step_errors(problem(name)),
-        )
-        growth += cached(
-            store, f"theory-field-{name}", [ERRORS, DURATION], lambda name=name: field_errors(problem(name))
-        )
-        gaps += cached(store, f"theory-gap-{name}", [1], lambda name=name: jacobian_gap(problem(name)))
+        with record_skips(store):
+            settings = [HALVINGS, DURATION, "quarter"]
+            steps += cached(store, f"theory-steps-{name}", settings, lambda name=name: step_errors(problem(name)))
+        with record_skips(store):
+            settings = [ERRORS, DURATION]
+            growth += cached(store, f"theory-field-{name}", settings, lambda name=name: field_errors(problem(name)))
+        with record_skips(store):
+            gaps += cached(store, f"theory-gap-{name}", [1], lambda name=name: jacobian_gap(problem(name)))
     orders = fitted_orders(steps)
     tables = [
         Table("orders", "Orders in dt: trajectory at the samples, and Hermite interpolant between them", orders),

@@ -112,6 +112,20 @@ def bad_guess():
 
 
 @cache
+def wrong_frequency():
+    """Five periods of an oscillation of hidden speed, from a first guess that is off by a fifth."""
+    ts = np.linspace(0, 15, 301)
+    y = np.cos(2 * ts)[:, None] + 0.01 * np.random.default_rng(0).normal(size=(len(ts), 1))
+    twin = Twin(
+        lambda x, p: jnp.stack([x[1], -p["k"] * x[0]]),
+        params={"k": Unknown(6.0, positive=True)},
+        observe=lambda x: x[:1],
+        initial=lambda y: jnp.stack([y[0], jnp.zeros_like(y[0])]),
+    )
+    return look(check_simulation, twin, Dataset.from_arrays(ts, [y]))
+
+
+@cache
 def wrong_sign():
     return look(check_simulation, Twin(lambda x: x), decaying(), states=("a", "b"))
 
@@ -119,6 +133,12 @@ def wrong_sign():
 @cache
 def does_not_run():
     return findings((check_simulation,), Twin(lambda x, p: p["missing"] * x), decaying())
+
+
+@cache
+def few_samples_of_decay():
+    data = Dataset.from_arrays(SHORT[::10], [np.exp(-SHORT[::10])[:, None]])
+    return look(check_identifiability, Twin(decay, params={"k": Unknown(1.1, positive=True)}), data)
 
 
 @cache
@@ -329,6 +349,25 @@ def residual_not_identified():
     return look(check_identifiability, twin, Dataset.from_arrays(SHORT, [y[:, None]]), states=("q", "v", "unseen"))
 
 
+@cache
+def estimated_start(hidden):
+    """Runs that begin in an estimated state: one of which the outputs forget the start at once, or one measured."""
+    ys = np.exp(-SHORT)[:, None] + 0.01 * np.random.default_rng(0).normal(size=(2, len(SHORT), 1))
+
+    def field(x, p):
+        return jnp.stack([-p["k"] * x[0] + hidden * 1e-3 * x[1], -4.0 * x[1]])
+
+    twin = Twin(
+        field,
+        params={"k": Unknown(1.1, positive=True)},
+        observe=(lambda x: x[:1]) if hidden else None,
+        initial=Unknown([1.0, 0.5], per_run=True),
+    )
+    both = np.concatenate([ys, 0.5 * np.exp(-4.0 * SHORT)[None, :, None] * np.ones((2, 1, 1))], axis=-1)
+    data = Dataset.from_arrays(SHORT, ys if hidden else both)
+    return look(check_identifiability, twin, data, states=("level", "lost"))
+
+
 # Checks that do not run
 
 
@@ -406,6 +445,7 @@ TABLE = {
     "_physics._check_unexplained": [
         (r"explains nothing of y0; quickly fitted it explains y0 (9\d|100)%", bad_guess, good_physics),
         (r"predicts y0 no better than its mean.*wrong sign", wrong_sign, bad_guess),
+        (r"explains nothing of y0; quickly fitted it explains y0 (9\d|100)%", wrong_frequency, wrong_sign),
     ],
     "_physics._check_state_names": [(r"states: 2 names \(a, b\) for 1 states", wrong_sign, good_physics)],
     "_physics._describe_learned_parts": [
@@ -480,6 +520,11 @@ TABLE = {
         (r"cannot separate a and b: only the product a \* b matters", not_identified, good_physics),
         (r"hardly determine weak to", not_identified, good_physics),
         (r"^The data determine k to", good_physics, not_identified),
+        (r"^The data determine k to .* Their noise is unknown", few_samples_of_decay, good_physics),
+        (r"^The data determine k to \S+ \(expected", lambda: estimated_start(True), not_identified),
+    ],
+    "_identifiability._check_starts": [
+        (r"^The data say little about lost at the start", lambda: estimated_start(True), lambda: estimated_start(False))
     ],
     "_identifiability._check_residuals": [
         (r"residual on unseen has no effect", residual_not_identified, residual_identified),

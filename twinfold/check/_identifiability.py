@@ -4,13 +4,13 @@ With the noise s of the outputs, and a residual whose prior is the size of the r
 posterior covariance (J'J / s^2 + prior)^-1: no training determines what it leaves open.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
 
 from twinfold.check._finding import Finding, join_names
-from twinfold.check._sensitivity import Sensitivities, compute_sensitivities
+from twinfold.check._sensitivity import MIN_NOISE, Column, Sensitivities, compute_sensitivities
 from twinfold.check._subject import Subject
 from twinfold.identify import uncertainty
 from twinfold.identify._guard import CONFOUNDED
@@ -46,13 +46,15 @@ def _check_parameters(sensitivities: Sensitivities) -> list[Finding]:
     """The unknown parameters, without learned parts."""
     parameters = [(index, column) for index, column in enumerate(sensitivities.columns) if not column.part]
     names, positive = [column.name for _, column in parameters], {each.name: each.positive for _, each in parameters}
+    starts = {each.name: each for _, each in parameters if each.start}
     jacobian = sensitivities.jacobian[..., [index for index, _ in parameters]] / sensitivities.noise[:, None]
     effect = np.sqrt(np.sum(jacobian**2, axis=(0, 1)))
     found = []
     dead = [name for name, size in zip(names, effect, strict=True) if not size > 0]
-    if dead:
-        message = f"{join_names(dead)}: no effect on the outputs, so the data cannot identify it. Fix its value."
-        found.append(Finding("identify", "warning", message, {"no_effect": dead}))
+    unused = [name for name in dead if name not in starts]
+    if unused:
+        message = f"{join_names(unused)}: no effect on the outputs, so the data cannot identify it. Fix its value."
+        found.append(Finding("identify", "warning", message, {"no_effect": unused}))
     if len(dead) == len(names):
         return found
     j, effect, names = jacobian[..., effect > 0], effect[effect > 0], [name for name in names if name not in dead]
@@ -71,17 +73,33 @@ def _check_parameters(sensitivities: Sensitivities) -> list[Finding]:
     errors = {
         name: float(error) for name, error in zip(names, np.sqrt(variances), strict=True) if name not in confounded
     }
+    blurred = [name for name in starts if name in dead or errors.pop(name, 0.0) > MAX_ERROR]
+    found += _check_starts([starts[name] for name in blurred])
     loose = {name: error for name, error in errors.items() if error > MAX_ERROR}
+    determined = {name: error for name, error in errors.items() if name not in loose}
     if loose:
         listed = join_names([f"{name} to {error:.0%}" for name, error in loose.items()])
         message = f"With this noise the data hardly determine {listed} (standard error): excite it more."
         found.append(Finding("identify", "warning", message, {"errors": loose}))
-    determined = {name: error for name, error in errors.items() if name not in loose}
     if determined:
         listed = join_names([f"{name} to {error:.1g}" for name, error in determined.items()])
         message = f"The data determine {listed} (expected relative standard error, for the physics alone)."
+        if not sensitivities.noise_is_known:
+            message += f" Their noise is unknown: {MIN_NOISE:.1%} of the spread is assumed, which may be too little."
         found.append(Finding("identify", "ok", message, {"errors": determined}))
     return found
+
+
+def _check_starts(loose: Sequence[Column]) -> list[Finding]:
+    """The initial states of runs that the data hardly determine."""
+    if not loose:
+        return []
+    states = list(dict.fromkeys(column.start for column in loose))
+    message = (
+        f"The data say little about {join_names(states)} at the start of a run. That does no harm where the twin soon "
+        "forgets it; otherwise measure it, or give the initial state (x0)."
+    )
+    return [Finding("identify", "note", message, {"starts": [column.name for column in loose]})]
 
 
 def _check_residuals(sensitivities: Sensitivities) -> list[Finding]:
@@ -139,13 +157,13 @@ def _check_residuals(sensitivities: Sensitivities) -> list[Finding]:
 
 
 def _inflation(sensitivities: Sensitivities, normal: np.ndarray, inverse: np.ndarray) -> dict[str, float]:
-    """The factor by which the standard error of each parameter grows beside the learned parts."""
+    """By which factor the standard error of each parameter grows beside the learned parts; starts of runs aside."""
     own = [k for k, column in enumerate(sensitivities.columns) if not column.part]
     alone = np.diag(np.linalg.pinv(normal[np.ix_(own, own)], rcond=1e-12)) if own else np.zeros(0)
     return {
         sensitivities.columns[k].name: float(np.sqrt(inverse[k, k] / variance))
         for k, variance in zip(own, alone, strict=True)
-        if variance > 0 and normal[k, k] > 0
+        if variance > 0 and normal[k, k] > 0 and not sensitivities.columns[k].start
     }
 
 

@@ -114,9 +114,9 @@ def _cost(r: np.ndarray, v: np.ndarray, precision: np.ndarray) -> float:
     return cost if np.isfinite(cost) else np.inf
 
 
-def shorten(data: Dataset) -> Dataset:
-    """Return the same runs cut to the same length, of about `MAX_SAMPLES` samples in all."""
-    length = max(MAX_SAMPLES // len(data), MIN_LENGTH)
+def shorten(data: Dataset, length: int | None = None) -> Dataset:
+    """Return the same runs cut to the same `length`; by default, to about `MAX_SAMPLES` samples in all."""
+    length = max(MAX_SAMPLES // len(data), MIN_LENGTH) if length is None else length
     cut = [
         Run(run.name, run.ts[:length], run.y[:length], None if run.w is None else run.w[:length], run.x0, run.group)
         for run in data.runs
@@ -143,7 +143,13 @@ def explained_after_fit(subject: Subject) -> np.ndarray:
     Along windows, of the change since their start: over a long run, good physics of an oscillation gets out of phase.
     """
     batch = select_batch(subject, shorten(subject.data))
-    errors = QuickProblem.of(subject, subject.physics, batch).fit(None, STEPS).errors
+    problem = QuickProblem.of(subject, subject.physics, batch)
+    found = problem.fit(None, STEPS)
+    if batch.size == len(subject.data):
+        # A frequency that is off by a tenth has no chance over many periods, and a good one over the first of them.
+        begun = QuickProblem.of(subject, subject.physics, select_batch(subject, shorten(subject.data, WINDOW)))
+        found = min(found, problem.fit(begun.fit(None, STEPS).v, STEPS), key=lambda fit: fit.cost)
+    errors = found.errors
     changes = np.where(np.asarray(batch.mask), np.asarray(batch.y), np.nan) / subject.spread
     # Whole runs are compared with their mean, windows with their first sample.
     origin = changes[:, :1] if batch.size > len(subject.data) else np.nanmean(changes, axis=(0, 1))

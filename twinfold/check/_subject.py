@@ -197,7 +197,7 @@ class Subject:
 
     def unit(self, *names: str) -> str:
         """Return " [m]" for the first of these names that has a unit."""
-        return next((f" [{self.units[name]}]" for name in names if name in self.units), "")
+        return next((f" [{self.units[name]}]" for name in names if self.units.get(name)), "")
 
 
 def spaced_indices(count: int, limit: int) -> np.ndarray:

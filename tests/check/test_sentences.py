@@ -142,6 +142,33 @@ def few_samples_of_decay():
 
 
 @cache
+def hopeless():
+    """A hidden state that runs away, whatever its parameter is."""
+    ts = np.linspace(0, 10, 101)
+    twin = Twin(
+        lambda x, p: jnp.stack([x[1], 9.0 * x[0] + jnp.exp(p["k"])]),
+        params={"k": Unknown(1.0)},
+        observe=lambda x: x[:1],
+        initial=lambda y: jnp.stack([y[0] + 1.0, jnp.ones_like(y[0])]),
+    )
+    return look(check_identifiability, twin, Dataset.from_arrays(ts, [np.sin(ts)[:, None]]))
+
+
+@cache
+def start_for_parameter():
+    """An offset of the sensor, and a start that is estimated: only their sum is seen."""
+    ts = np.linspace(0, 5, 51)
+    y = 1.5 + 0.1 * ts + 0.01 * np.random.default_rng(0).normal(size=len(ts))
+    twin = Twin(
+        lambda x: jnp.stack([jnp.full_like(x[0], 0.1)]),
+        params={"offset": Unknown(0.5), "gain": Unknown(1.1)},
+        observe=lambda x, p: p["gain"] * (x + p["offset"]),
+        initial=Unknown([1.0], per_run=True),
+    )
+    return look(check_identifiability, twin, Dataset.from_arrays(ts, [y[:, None]]), states=("level",))
+
+
+@cache
 def fails_late():
     twin = Twin(lambda x, p: p["a"] * x**2 * 0 + x**2, params={"a": Unknown(1.0)})
     ones = Dataset.from_arrays(SHORT, np.ones((1, len(SHORT), 1)))
@@ -513,11 +540,13 @@ TABLE = {
     ],
     "_identifiability.check_identifiability": [
         (r"^There is nothing to estimate", nothing_to_estimate, good_physics),
-        (r"^Identifiability was not checked", fails_late, good_physics),
+        (r"^Identifiability was not checked, since the physics fails", fails_late, good_physics),
+        (r"^Identifiability was not checked, since the physics explains nothing", hopeless, residual_not_identified),
     ],
     "_identifiability._check_parameters": [
         (r"^dead: no effect on the outputs", not_identified, good_physics),
         (r"cannot separate a and b: only the product a \* b matters", not_identified, good_physics),
+        (r"cannot separate offset from level at the start of a run", start_for_parameter, not_identified),
         (r"hardly determine weak to", not_identified, good_physics),
         (r"^The data determine k to", good_physics, not_identified),
         (r"^The data determine k to .* Their noise is unknown", few_samples_of_decay, good_physics),

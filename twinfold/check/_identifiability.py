@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from twinfold.check._finding import Finding, join_names
+from twinfold.check._quick_fit import explains_nothing
 from twinfold.check._sensitivity import MIN_NOISE, Column, Sensitivities, compute_sensitivities
 from twinfold.check._subject import Subject
 from twinfold.identify import uncertainty
@@ -38,6 +39,12 @@ def check_identifiability(subject: Subject) -> list[Finding]:
     if not usable:
         message = "Identifiability was not checked, since the physics fails in every run (see physics)."
         return [Finding("identify", "note", message)]
+    if not subject.samples_are_states and explains_nothing(subject):
+        message = (
+            "Identifiability was not checked, since the physics explains nothing of the outputs (see physics): how "
+            "they change along runs that go elsewhere means nothing."
+        )
+        return [Finding("identify", "note", message)]
     sensitivities = compute_sensitivities(subject, usable)
     return [*_check_parameters(sensitivities), *_check_residuals(sensitivities)]
 
@@ -62,10 +69,12 @@ def _check_parameters(sensitivities: Sensitivities) -> list[Finding]:
     for weak in uncertainty(np.ones(j.shape[:2]), j, names).weak:  # residuals in units of the noise
         direction = {name: share / effect[names.index(name)] for name, share in weak.items() if abs(share) > 1e-3}
         confounded |= set(direction)
+        if direction.keys() <= starts.keys():
+            continue  # said once for all of them, below
         message = (
-            f"The data cannot separate {' and '.join(direction)}: {describe_direction(direction, positive)}. Fix one "
-            "of them, measure another output, or give a prior (Unknown(spread=...), Loss(prior=...)). "
-            "Predictions under loads like these do not depend on the choice."
+            f"The data cannot separate {_describe_confounded(direction, positive, starts)}. Fix one of them, measure "
+            "another output, or give a prior (Unknown(spread=...), Loss(prior=...)). Predictions under loads like "
+            "these do not depend on the choice."
         )
         found.append(Finding("identify", "warning", message, {"direction": direction, "parameters": list(direction)}))
     flat = j.reshape(-1, j.shape[-1])
@@ -73,7 +82,7 @@ def _check_parameters(sensitivities: Sensitivities) -> list[Finding]:
     errors = {
         name: float(error) for name, error in zip(names, np.sqrt(variances), strict=True) if name not in confounded
     }
-    blurred = [name for name in starts if name in dead or errors.pop(name, 0.0) > MAX_ERROR]
+    blurred = [name for name in starts if name in dead or errors.pop(name, np.inf) > MAX_ERROR]
     found += _check_starts([starts[name] for name in blurred])
     loose = {name: error for name, error in errors.items() if error > MAX_ERROR}
     determined = {name: error for name, error in errors.items() if name not in loose}
@@ -165,6 +174,17 @@ def _inflation(sensitivities: Sensitivities, normal: np.ndarray, inverse: np.nda
         for k, variance in zip(own, alone, strict=True)
         if variance > 0 and normal[k, k] > 0 and not sensitivities.columns[k].start
     }
+
+
+def _describe_confounded(
+    direction: Mapping[str, float], positive: Mapping[str, bool], starts: Mapping[str, Column]
+) -> str:
+    """The parameters that only act together, and how; of starts, the states alone, without their runs."""
+    states = list(dict.fromkeys(starts[name].start for name in direction if name in starts))
+    if not states:
+        return f"{' and '.join(direction)}: {describe_direction(direction, positive)}"
+    own = [name for name in direction if name not in starts]
+    return f"{' and '.join(own)} from {' and '.join(states)} at the start of a run"
 
 
 def describe_direction(direction: Mapping[str, float], positive: Mapping[str, bool]) -> str:

@@ -4,6 +4,7 @@ A few Levenberg-Marquardt steps from the first guess, with the prior of `_sensit
 but enough to compare variants of a twin or of its inputs, all fitted in the same way.
 """
 
+import functools
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -31,6 +32,7 @@ PRIOR = 3.0  # standard deviation of a raw parameter (of its logarithm, where it
 MAX_SAMPLES = 2000  # of all runs
 MIN_LENGTH = 80  # samples of a run
 STEPS = 20
+MIN_EXPLAINED = 0.01  # of the variance of an output, below which the physics says nothing about it
 FIRST_DAMPING, DAMPING_FACTOR = 1e-2, 10.0
 
 
@@ -137,7 +139,16 @@ def select_batch(subject: Subject, data: Dataset, *, changed: bool = False) -> B
     return tree_take(batch, spaced_indices(batch.size, MAX_SAMPLES // WINDOW))
 
 
-def explained_after_fit(subject: Subject) -> np.ndarray:
+def explained_at_guess(subject: Subject) -> dict[str, float]:
+    """Return 1 - (mean squared error / variance) of each output of the physics; 0 if it is worse than the mean."""
+    mask, y, ys = np.asarray(subject.batch.mask), np.asarray(subject.batch.y), subject.simulated[1]
+    error = np.sqrt(np.nanmean(np.where(mask, ys - y, np.nan) ** 2, axis=(0, 1)))
+    share = np.maximum(1 - (error / subject.spread) ** 2, 0.0)
+    return dict(zip(subject.data.output_names, share.tolist(), strict=True))
+
+
+@functools.lru_cache(maxsize=1)  # several checks ask
+def explained_after_fit(subject: Subject) -> dict[str, float]:
     """Return the share of the variance of each output that the quickly fitted twin explains.
 
     Along windows, of the change since their start: over a long run, good physics of an oscillation gets out of phase.
@@ -154,4 +165,14 @@ def explained_after_fit(subject: Subject) -> np.ndarray:
     # Whole runs are compared with their mean, windows with their first sample.
     origin = changes[:, :1] if batch.size > len(subject.data) else np.nanmean(changes, axis=(0, 1))
     variance = np.nanmean((changes - origin) ** 2, axis=(0, 1))
-    return np.nan_to_num(np.maximum(1 - np.nanmean(errors**2, axis=(0, 1)) / np.maximum(variance, 1e-12), 0.0))
+    share = np.nan_to_num(np.maximum(1 - np.nanmean(errors**2, axis=(0, 1)) / np.maximum(variance, 1e-12), 0.0))
+    return dict(zip(subject.data.output_names, share.tolist(), strict=True))
+
+
+def explains_nothing(subject: Subject) -> bool:
+    """Return whether the physics says nothing about any output, neither at its first guess nor quickly fitted."""
+    return all(
+        share < MIN_EXPLAINED
+        for explained in (explained_at_guess, explained_after_fit)  # the second takes time
+        for share in explained(subject).values()
+    )

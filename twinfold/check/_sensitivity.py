@@ -63,10 +63,8 @@ def compute_sensitivities(subject: Subject, runs: list[str]) -> Sensitivities:
     """
     part = _select_runs(subject, runs)
     twin, data = part.physics, part.data
-    complete = all(np.isfinite(run.y).all() for run in data.runs)
     longest = max(len(run.ts) for run in data.runs)
-    windows = part.states_are_outputs and complete
-    batch = data.windows(min(WINDOW, longest)) if windows else known_batch(twin, data)
+    batch = data.windows(min(WINDOW, longest)) if part.samples_are_states else known_batch(twin, data)
     problem, params = estimation_problem(subject, twin, batch)
     columns = describe_columns(part)
     jacobian = np.asarray(residuals_and_jacobian(problem, params)[1])[: batch.y.size]

@@ -36,7 +36,9 @@ def format_estimate(value: float, error: float = math.nan) -> str:
     if not (value and error > 0 and math.isfinite(value) and math.isfinite(error)):
         return f"{value:.5g}"
     size = math.floor(math.log10(abs(value)))
-    digits = min(max(size - math.floor(math.log10(error)) + 2, 2), 5)
+    digits = max(size - math.floor(math.log10(error)) + 2, 2)
+    if digits >= 5:
+        return f"{value:.5g}"
     if not -5 < size < 5:
         return f"{value:.{digits - 1}e}"
     decimals = digits - 1 - size

@@ -84,6 +84,14 @@ def dirty():
 
 
 @cache
+def uneven(length):
+    """A run of 21 samples, and one of this length."""
+    ts = np.linspace(0, 2, 21)
+    data = Dataset.from_arrays([ts, ts[:length]], [np.sin(ts), np.cos(ts[:length])])
+    return look(check_shapes, Twin(lambda x: -x), data)
+
+
+@cache
 def few_samples():
     return look(check_noise, Twin(lambda x: -x), Dataset.from_arrays(np.arange(5.0), [np.arange(5.0)]))
 
@@ -430,7 +438,8 @@ def in_order():
 
 TABLE = {
     "_channels.check_shapes": [
-        (r"^2 runs of 201 to 201 samples", clean, dirty),
+        (r"^2 runs of 201 samples", clean, dirty),
+        (r"^2 runs of 20 to 21 samples", lambda: uneven(20), lambda: uneven(21)),
         (r"units: there is no quantity 'volt'", dirty, clean),
     ],
     "_channels.check_sampling": [
@@ -468,6 +477,7 @@ TABLE = {
         (r"^The twin does not run on these data", does_not_run, good_physics),
         (r"fails in 1 of 1 runs: run '0' at t = 1", fails_late, good_physics),
         (r"completes all 2 runs.*y0 9\d%", good_physics, wrong_sign),
+        (r"completes all 2 runs\.$", black_box, good_physics),
     ],
     "_physics._check_unexplained": [
         (r"explains nothing of y0; quickly fitted it explains y0 (9\d|100)%", bad_guess, good_physics),
@@ -590,3 +600,11 @@ def test_a_sentence_is_said_when_it_is_true_and_not_when_it_is_false(sentence, t
     assert any(re.search(sentence, message) for message in said), said
     otherwise = [each.message for each in false()]
     assert not any(re.search(sentence, message) for message in otherwise), otherwise
+
+
+@pytest.mark.parametrize("case", [bad_guess, wrong_sign, wrong_frequency])
+def test_physics_that_explains_nothing_is_not_ok(case):
+    (said,) = [each for each in case() if "Variance explained" in each.message]
+    assert (said.severity, " 0%" in said.message) == ("note", True)
+    (said,) = [each for each in good_physics() if "Variance explained" in each.message]
+    assert said.severity == "ok"

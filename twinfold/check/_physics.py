@@ -45,23 +45,19 @@ def check_simulation(subject: Subject) -> list[Finding]:
             f"{failed[0]['reason']}"
         )
         return [*found, Finding("physics", "problem", message, {"failed": failed})]
+    message = f"The physics (learned parts at zero) completes all {len(length)} runs."
+    if isinstance(subject.given.field, BlackBox):
+        return [*found, Finding("physics", "ok", message)]
     explained = explained_at_guess(subject)
     shares = [f"{name} {share:.0%}" for name, share in explained.items()]
-    message = (
-        f"The physics (learned parts at zero) completes all {len(length)} runs. Variance explained by the physics "
-        f"alone: {join_names(shares, 12)}."
-    )
-    found.append(Finding("physics", "ok", message, {"explained": explained}))
-    if not isinstance(subject.given.field, BlackBox):
-        found += _check_unexplained(subject, explained)
-    return found
-
-
-def _check_unexplained(subject: Subject, explained: dict[str, float]) -> list[Finding]:
-    """Outputs of which the physics explains nothing at its first guess, and whether a quick fit does."""
+    message += f" Variance explained by the physics alone: {join_names(shares, 12)}."
     wrong = [name for name, share in explained.items() if share < MIN_EXPLAINED]
-    if not wrong:
-        return []
+    found.append(Finding("physics", "note" if wrong else "ok", message, {"explained": explained}))
+    return [*found, *_check_unexplained(subject, wrong)] if wrong else found
+
+
+def _check_unexplained(subject: Subject, wrong: list[str]) -> list[Finding]:
+    """Outputs of which the physics explains nothing at its first guess, and whether a quick fit does."""
     fitted = explained_after_fit(subject)
     shares = join_names([f"{name} {fitted[name]:.0%}" for name in wrong])
     detail = {"outputs": wrong, "fitted": fitted}

@@ -127,8 +127,8 @@ def _find_stuck(metrics: dict[str, Any]) -> Iterator[Finding]:
         message = (
             f"The twin does not follow the runs that it was fitted to (RMSE {reached}, of their mean {rival:.3g}): the "
             "fit is stuck. Whole runs may be too long to be followed from their start: fit short windows, whose "
-            "starts are estimated (`--set fit.window=50`). If that does not help, see what `twinfold check` says "
-            "about the physics."
+            "starts are estimated (`twinfold fit --set fit.window=50 --out runs/windows`). If that does not help, see "
+            "what `twinfold check` says about the physics."
         )
         yield Finding(BASELINE, "problem", message, {"part": "train", "rmse": rival, "twin": error})
 

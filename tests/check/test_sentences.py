@@ -84,6 +84,14 @@ def dirty():
 
 
 @cache
+def uneven(length):
+    """A run of 21 samples, and one of this length."""
+    ts = np.linspace(0, 2, 21)
+    data = Dataset.from_arrays([ts, ts[:length]], [np.sin(ts), np.cos(ts[:length])])
+    return look(check_shapes, Twin(lambda x: -x), data)
+
+
+@cache
 def few_samples():
     return look(check_noise, Twin(lambda x: -x), Dataset.from_arrays(np.arange(5.0), [np.arange(5.0)]))
 
@@ -112,6 +120,20 @@ def bad_guess():
 
 
 @cache
+def wrong_frequency():
+    """Five periods of an oscillation of hidden speed, from a first guess that is off by a fifth."""
+    ts = np.linspace(0, 15, 301)
+    y = np.cos(2 * ts)[:, None] + 0.01 * np.random.default_rng(0).normal(size=(len(ts), 1))
+    twin = Twin(
+        lambda x, p: jnp.stack([x[1], -p["k"] * x[0]]),
+        params={"k": Unknown(6.0, positive=True)},
+        observe=lambda x: x[:1],
+        initial=lambda y: jnp.stack([y[0], jnp.zeros_like(y[0])]),
+    )
+    return look(check_simulation, twin, Dataset.from_arrays(ts, [y]))
+
+
+@cache
 def wrong_sign():
     return look(check_simulation, Twin(lambda x: x), decaying(), states=("a", "b"))
 
@@ -119,6 +141,39 @@ def wrong_sign():
 @cache
 def does_not_run():
     return findings((check_simulation,), Twin(lambda x, p: p["missing"] * x), decaying())
+
+
+@cache
+def few_samples_of_decay():
+    data = Dataset.from_arrays(SHORT[::10], [np.exp(-SHORT[::10])[:, None]])
+    return look(check_identifiability, Twin(decay, params={"k": Unknown(1.1, positive=True)}), data)
+
+
+@cache
+def hopeless():
+    """A hidden state that runs away, whatever its parameter is."""
+    ts = np.linspace(0, 10, 101)
+    twin = Twin(
+        lambda x, p: jnp.stack([x[1], 9.0 * x[0] + jnp.exp(p["k"])]),
+        params={"k": Unknown(1.0)},
+        observe=lambda x: x[:1],
+        initial=lambda y: jnp.stack([y[0] + 1.0, jnp.ones_like(y[0])]),
+    )
+    return look(check_identifiability, twin, Dataset.from_arrays(ts, [np.sin(ts)[:, None]]))
+
+
+@cache
+def start_for_parameter():
+    """An offset of the sensor, and a start that is estimated: only their sum is seen."""
+    ts = np.linspace(0, 5, 51)
+    y = 1.5 + 0.1 * ts + 0.01 * np.random.default_rng(0).normal(size=len(ts))
+    twin = Twin(
+        lambda x: jnp.stack([jnp.full_like(x[0], 0.1)]),
+        params={"offset": Unknown(0.5), "gain": Unknown(1.1)},
+        observe=lambda x, p: p["gain"] * (x + p["offset"]),
+        initial=Unknown([1.0], per_run=True),
+    )
+    return look(check_identifiability, twin, Dataset.from_arrays(ts, [y[:, None]]), states=("level",))
 
 
 @cache
@@ -329,6 +384,25 @@ def residual_not_identified():
     return look(check_identifiability, twin, Dataset.from_arrays(SHORT, [y[:, None]]), states=("q", "v", "unseen"))
 
 
+@cache
+def estimated_start(hidden):
+    """Runs that begin in an estimated state: one of which the outputs forget the start at once, or one measured."""
+    ys = np.exp(-SHORT)[:, None] + 0.01 * np.random.default_rng(0).normal(size=(2, len(SHORT), 1))
+
+    def field(x, p):
+        return jnp.stack([-p["k"] * x[0] + hidden * 1e-3 * x[1], -4.0 * x[1]])
+
+    twin = Twin(
+        field,
+        params={"k": Unknown(1.1, positive=True)},
+        observe=(lambda x: x[:1]) if hidden else None,
+        initial=Unknown([1.0, 0.5], per_run=True),
+    )
+    both = np.concatenate([ys, 0.5 * np.exp(-4.0 * SHORT)[None, :, None] * np.ones((2, 1, 1))], axis=-1)
+    data = Dataset.from_arrays(SHORT, ys if hidden else both)
+    return look(check_identifiability, twin, data, states=("level", "lost"))
+
+
 # Checks that do not run
 
 
@@ -364,7 +438,8 @@ def in_order():
 
 TABLE = {
     "_channels.check_shapes": [
-        (r"^2 runs of 201 to 201 samples", clean, dirty),
+        (r"^2 runs of 201 samples", clean, dirty),
+        (r"^2 runs of 20 to 21 samples", lambda: uneven(20), lambda: uneven(21)),
         (r"units: there is no quantity 'volt'", dirty, clean),
     ],
     "_channels.check_sampling": [
@@ -402,10 +477,12 @@ TABLE = {
         (r"^The twin does not run on these data", does_not_run, good_physics),
         (r"fails in 1 of 1 runs: run '0' at t = 1", fails_late, good_physics),
         (r"completes all 2 runs.*y0 9\d%", good_physics, wrong_sign),
+        (r"completes all 2 runs\.$", black_box, good_physics),
     ],
     "_physics._check_unexplained": [
         (r"explains nothing of y0; quickly fitted it explains y0 (9\d|100)%", bad_guess, good_physics),
         (r"predicts y0 no better than its mean.*wrong sign", wrong_sign, bad_guess),
+        (r"explains nothing of y0; quickly fitted it explains y0 (9\d|100)%", wrong_frequency, wrong_sign),
     ],
     "_physics._check_state_names": [(r"states: 2 names \(a, b\) for 1 states", wrong_sign, good_physics)],
     "_physics._describe_learned_parts": [
@@ -473,13 +550,20 @@ TABLE = {
     ],
     "_identifiability.check_identifiability": [
         (r"^There is nothing to estimate", nothing_to_estimate, good_physics),
-        (r"^Identifiability was not checked", fails_late, good_physics),
+        (r"^Identifiability was not checked, since the physics fails", fails_late, good_physics),
+        (r"^Identifiability was not checked, since the physics explains nothing", hopeless, residual_not_identified),
     ],
     "_identifiability._check_parameters": [
         (r"^dead: no effect on the outputs", not_identified, good_physics),
         (r"cannot separate a and b: only the product a \* b matters", not_identified, good_physics),
+        (r"cannot separate offset from level at the start of a run", start_for_parameter, not_identified),
         (r"hardly determine weak to", not_identified, good_physics),
         (r"^The data determine k to", good_physics, not_identified),
+        (r"^The data determine k to .* Their noise is unknown", few_samples_of_decay, good_physics),
+        (r"^The data determine k to \S+ \(expected", lambda: estimated_start(True), not_identified),
+    ],
+    "_identifiability._check_starts": [
+        (r"^The data say little about lost at the start", lambda: estimated_start(True), lambda: estimated_start(False))
     ],
     "_identifiability._check_residuals": [
         (r"residual on unseen has no effect", residual_not_identified, residual_identified),
@@ -516,3 +600,11 @@ def test_a_sentence_is_said_when_it_is_true_and_not_when_it_is_false(sentence, t
     assert any(re.search(sentence, message) for message in said), said
     otherwise = [each.message for each in false()]
     assert not any(re.search(sentence, message) for message in otherwise), otherwise
+
+
+@pytest.mark.parametrize("case", [bad_guess, wrong_sign, wrong_frequency])
+def test_physics_that_explains_nothing_is_not_ok(case):
+    (said,) = [each for each in case() if "Variance explained" in each.message]
+    assert (said.severity, " 0%" in said.message) == ("note", True)
+    (said,) = [each for each in good_physics() if "Variance explained" in each.message]
+    assert said.severity == "ok"

@@ -10,6 +10,7 @@ import pytest
 from support.report_case import HOSTILE
 
 from twinfold.report import Section, Table, format_number, render_page
+from twinfold.report._numbers import format_estimate
 from twinfold.report._page import _environment, render
 
 
@@ -102,3 +103,13 @@ def test_numbers_are_short(value, text):
 )  # fmt: skip
 def test_numbers_have_three_digits_where_asked(value, text):
     assert format_number(value, 3) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [(2.00802, 0.0163, "2.008"), (6.219812, 0.0012, "6.2198"), (1523.4, 213.0, "1520"), (3.9758, 152.0, "4.0"),
+     (-0.019713, 0.01, "-0.020"), (1.2e-7, 3e-9, "1.200e-07"), (31.41592, np.nan, "31.416"),
+     (31.41592, np.inf, "31.416"), (0.0, 1.0, "0")],
+)  # fmt: skip
+def test_an_estimate_ends_with_the_second_digit_of_its_error(value, error, text):
+    assert format_estimate(value, error) == text

@@ -11,7 +11,7 @@ import twinfold as tw
 from twinfold.cli import app
 from twinfold.data._duplicates import find_duplicates
 from twinfold.workspace import _fit, _train
-from twinfold.workspace._baselines import compare_with_baselines
+from twinfold.workspace._baselines import compare_with_baselines, judge_fit
 from twinfold.workspace._check import examine_workspace
 from twinfold.workspace._data import DataSplit
 from twinfold.workspace._system import System
@@ -94,6 +94,13 @@ def test_a_baseline_that_is_better_is_a_problem_where_it_counts():
         assert compare_with_baselines(metrics) == []
     metrics["twin"]["test"]["rmse"] = None  # the twin failed
     assert [each.detail["model"] for each in compare_with_baselines(metrics)] == ["fitted physics"]
+
+
+@pytest.mark.parametrize(("error", "stuck"), [(0.9, False), (1.1, True), (None, True)])
+def test_a_fit_that_does_not_follow_its_own_runs_is_told_to_take_windows(error, stuck):
+    metrics = {"twin": {"train": {"rmse": error}}, "constant": {"train": {"rmse": 1.0}}}
+    said = [each.message for each in judge_fit(metrics) if each.severity == "problem"]
+    assert any("--set fit.window=50" in message for message in said) == stuck
 
 
 SYSTEM = """

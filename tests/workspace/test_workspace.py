@@ -366,7 +366,7 @@ def test_a_fit_that_was_killed_after_its_comparison_says_each_finding_once(fitte
     write_findings(workspace.run_folder, (*before, worse))
     metrics = read_info(workspace.run_folder / "model.twin").metrics
     monkeypatch.setattr(training_module, "evaluate_with_baselines", lambda *_: metrics)
-    monkeypatch.setattr(training_module, "compare_with_baselines", lambda _: [worse])
+    monkeypatch.setattr(training_module, "judge_fit", lambda _: [worse])
     logged = []
     outcome, stored = fit_workspace(workspace, progress=False, log=logged.append), read_findings(workspace.run_folder)
     expected = [*(each.message for each in before), worse.message]

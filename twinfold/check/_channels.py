@@ -24,9 +24,10 @@ def check_shapes(subject: Subject) -> list[Finding]:
         join_names([f"{name}{subject.unit(name)}" for name in names], 20)
         for names in (data.output_names, data.input_names)
     )
+    each = f"{min(samples)} to {max(samples)}" if min(samples) < max(samples) else f"{samples[0]}"
     message = (
-        f"{len(data)} run{'s' if len(data) > 1 else ''} of {min(samples)} to {max(samples)} samples ({sum(samples)} in "
-        f"total). Outputs: {outputs}. Inputs: {inputs or 'none'}. "
+        f"{len(data)} run{'s' if len(data) > 1 else ''} of {each} samples ({sum(samples)} in total). "
+        f"Outputs: {outputs}. Inputs: {inputs or 'none'}. "
         f"Initial states: {'given (x0)' if data.runs[0].states else 'not given'}."
     )
     detail = {

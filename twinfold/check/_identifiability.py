@@ -4,13 +4,14 @@ With the noise s of the outputs, and a residual whose prior is the size of the r
 posterior covariance (J'J / s^2 + prior)^-1: no training determines what it leaves open.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
 
 from twinfold.check._finding import Finding, join_names
-from twinfold.check._sensitivity import Sensitivities, compute_sensitivities
+from twinfold.check._quick_fit import explains_nothing
+from twinfold.check._sensitivity import MIN_NOISE, Column, Sensitivities, compute_sensitivities
 from twinfold.check._subject import Subject
 from twinfold.identify import uncertainty
 from twinfold.identify._guard import CONFOUNDED
@@ -38,6 +39,12 @@ def check_identifiability(subject: Subject) -> list[Finding]:
     if not usable:
         message = "Identifiability was not checked, since the physics fails in every run (see physics)."
         return [Finding("identify", "note", message)]
+    if not subject.samples_are_states and explains_nothing(subject):
+        message = (
+            "Identifiability was not checked, since the physics explains nothing of the outputs (see physics): how "
+            "they change along runs that go elsewhere means nothing."
+        )
+        return [Finding("identify", "note", message)]
     sensitivities = compute_sensitivities(subject, usable)
     return [*_check_parameters(sensitivities), *_check_residuals(sensitivities)]
 
@@ -46,13 +53,15 @@ def _check_parameters(sensitivities: Sensitivities) -> list[Finding]:
     """The unknown parameters, without learned parts."""
     parameters = [(index, column) for index, column in enumerate(sensitivities.columns) if not column.part]
     names, positive = [column.name for _, column in parameters], {each.name: each.positive for _, each in parameters}
+    starts = {each.name: each for _, each in parameters if each.start}
     jacobian = sensitivities.jacobian[..., [index for index, _ in parameters]] / sensitivities.noise[:, None]
     effect = np.sqrt(np.sum(jacobian**2, axis=(0, 1)))
     found = []
     dead = [name for name, size in zip(names, effect, strict=True) if not size > 0]
-    if dead:
-        message = f"{join_names(dead)}: no effect on the outputs, so the data cannot identify it. Fix its value."
-        found.append(Finding("identify", "warning", message, {"no_effect": dead}))
+    unused = [name for name in dead if name not in starts]
+    if unused:
+        message = f"{join_names(unused)}: no effect on the outputs, so the data cannot identify it. Fix its value."
+        found.append(Finding("identify", "warning", message, {"no_effect": unused}))
     if len(dead) == len(names):
         return found
     j, effect, names = jacobian[..., effect > 0], effect[effect > 0], [name for name in names if name not in dead]
@@ -60,10 +69,12 @@ def _check_parameters(sensitivities: Sensitivities) -> list[Finding]:
     for weak in uncertainty(np.ones(j.shape[:2]), j, names).weak:  # residuals in units of the noise
         direction = {name: share / effect[names.index(name)] for name, share in weak.items() if abs(share) > 1e-3}
         confounded |= set(direction)
+        if direction.keys() <= starts.keys():
+            continue  # said once for all of them, below
         message = (
-            f"The data cannot separate {' and '.join(direction)}: {describe_direction(direction, positive)}. Fix one "
-            "of them, measure another output, or give a prior (Unknown(spread=...), Loss(prior=...)). "
-            "Predictions under loads like these do not depend on the choice."
+            f"The data cannot separate {_describe_confounded(direction, positive, starts)}. Fix one of them, measure "
+            "another output, or give a prior (Unknown(spread=...), Loss(prior=...)). Predictions under loads like "
+            "these do not depend on the choice."
         )
         found.append(Finding("identify", "warning", message, {"direction": direction, "parameters": list(direction)}))
     flat = j.reshape(-1, j.shape[-1])
@@ -71,17 +82,33 @@ def _check_parameters(sensitivities: Sensitivities) -> list[Finding]:
     errors = {
         name: float(error) for name, error in zip(names, np.sqrt(variances), strict=True) if name not in confounded
     }
+    blurred = [name for name in starts if name in dead or errors.pop(name, np.inf) > MAX_ERROR]
+    found += _check_starts([starts[name] for name in blurred])
     loose = {name: error for name, error in errors.items() if error > MAX_ERROR}
+    determined = {name: error for name, error in errors.items() if name not in loose}
     if loose:
         listed = join_names([f"{name} to {error:.0%}" for name, error in loose.items()])
         message = f"With this noise the data hardly determine {listed} (standard error): excite it more."
         found.append(Finding("identify", "warning", message, {"errors": loose}))
-    determined = {name: error for name, error in errors.items() if name not in loose}
     if determined:
         listed = join_names([f"{name} to {error:.1g}" for name, error in determined.items()])
         message = f"The data determine {listed} (expected relative standard error, for the physics alone)."
+        if not sensitivities.noise_is_known:
+            message += f" Their noise is unknown: {MIN_NOISE:.1%} of the spread is assumed, which may be too little."
         found.append(Finding("identify", "ok", message, {"errors": determined}))
     return found
+
+
+def _check_starts(loose: Sequence[Column]) -> list[Finding]:
+    """The initial states of runs that the data hardly determine."""
+    if not loose:
+        return []
+    states = list(dict.fromkeys(column.start for column in loose))
+    message = (
+        f"The data say little about {join_names(states)} at the start of a run. That does no harm where the twin soon "
+        "forgets it; otherwise measure it, or give the initial state (x0)."
+    )
+    return [Finding("identify", "note", message, {"starts": [column.name for column in loose]})]
 
 
 def _check_residuals(sensitivities: Sensitivities) -> list[Finding]:
@@ -139,14 +166,25 @@ def _check_residuals(sensitivities: Sensitivities) -> list[Finding]:
 
 
 def _inflation(sensitivities: Sensitivities, normal: np.ndarray, inverse: np.ndarray) -> dict[str, float]:
-    """The factor by which the standard error of each parameter grows beside the learned parts."""
+    """By which factor the standard error of each parameter grows beside the learned parts; starts of runs aside."""
     own = [k for k, column in enumerate(sensitivities.columns) if not column.part]
     alone = np.diag(np.linalg.pinv(normal[np.ix_(own, own)], rcond=1e-12)) if own else np.zeros(0)
     return {
         sensitivities.columns[k].name: float(np.sqrt(inverse[k, k] / variance))
         for k, variance in zip(own, alone, strict=True)
-        if variance > 0 and normal[k, k] > 0
+        if variance > 0 and normal[k, k] > 0 and not sensitivities.columns[k].start
     }
+
+
+def _describe_confounded(
+    direction: Mapping[str, float], positive: Mapping[str, bool], starts: Mapping[str, Column]
+) -> str:
+    """The parameters that only act together, and how; of starts, the states alone, without their runs."""
+    states = list(dict.fromkeys(starts[name].start for name in direction if name in starts))
+    if not states:
+        return f"{' and '.join(direction)}: {describe_direction(direction, positive)}"
+    own = [name for name in direction if name not in starts]
+    return f"{' and '.join(own)} from {' and '.join(states)} at the start of a run"
 
 
 def describe_direction(direction: Mapping[str, float], positive: Mapping[str, bool]) -> str:

@@ -11,14 +11,13 @@ from jaxtyping import Array
 
 from twinfold._core import RESULTS, quick_jit, tree_take
 from twinfold.check._finding import Finding, join_names
-from twinfold.check._quick_fit import explained_after_fit
+from twinfold.check._quick_fit import MIN_EXPLAINED, explained_after_fit, explained_at_guess
 from twinfold.check._subject import BlockedError, Subject, with_last_layers
 from twinfold.data._taps import is_tap_of
 from twinfold.model import BlackBox, Network, Twin
 from twinfold.model._learned.base import learned_parts
 from twinfold.numerics._stability import stability_problem
 
-MIN_EXPLAINED = 0.01  # of the variance of an output, below which the physics says nothing about it
 MIN_FITTED = 0.5  # of the same, after a quick fit
 MAX_SIZE_RATIO = 1e4  # of the states, above which a projection needs a metric
 
@@ -26,7 +25,7 @@ MAX_SIZE_RATIO = 1e4  # of the states, above which a projection needs a metric
 def check_simulation(subject: Subject) -> list[Finding]:
     """Which runs fail, when and why; and the share of the outputs' variance that the physics explains alone."""
     try:
-        trajectory, ys = subject.simulated
+        trajectory, _ = subject.simulated
     except BlockedError as error:
         message = f"The twin does not run on these data{_source_of(error.__cause__)}: {error}"
         return [Finding("physics", "problem", message, {"error": type(error.__cause__).__name__})]
@@ -46,24 +45,20 @@ def check_simulation(subject: Subject) -> list[Finding]:
             f"{failed[0]['reason']}"
         )
         return [*found, Finding("physics", "problem", message, {"failed": failed})]
-    explained = _explained_variance(subject, ys)
+    message = f"The physics (learned parts at zero) completes all {len(length)} runs."
+    if isinstance(subject.given.field, BlackBox):
+        return [*found, Finding("physics", "ok", message)]
+    explained = explained_at_guess(subject)
     shares = [f"{name} {share:.0%}" for name, share in explained.items()]
-    message = (
-        f"The physics (learned parts at zero) completes all {len(length)} runs. Variance explained by the physics "
-        f"alone: {join_names(shares, 12)}."
-    )
-    found.append(Finding("physics", "ok", message, {"explained": explained}))
-    if not isinstance(subject.given.field, BlackBox):
-        found += _check_unexplained(subject, explained)
-    return found
-
-
-def _check_unexplained(subject: Subject, explained: dict[str, float]) -> list[Finding]:
-    """Outputs of which the physics explains nothing at its first guess, and whether a quick fit does."""
+    message += f" Variance explained by the physics alone: {join_names(shares, 12)}."
     wrong = [name for name, share in explained.items() if share < MIN_EXPLAINED]
-    if not wrong:
-        return []
-    fitted = dict(zip(explained, explained_after_fit(subject).tolist(), strict=True))
+    found.append(Finding("physics", "note" if wrong else "ok", message, {"explained": explained}))
+    return [*found, *_check_unexplained(subject, wrong)] if wrong else found
+
+
+def _check_unexplained(subject: Subject, wrong: list[str]) -> list[Finding]:
+    """Outputs of which the physics explains nothing at its first guess, and whether a quick fit does."""
+    fitted = explained_after_fit(subject)
     shares = join_names([f"{name} {fitted[name]:.0%}" for name in wrong])
     detail = {"outputs": wrong, "fitted": fitted}
     if min(fitted[name] for name in wrong) >= MIN_FITTED:
@@ -93,14 +88,6 @@ def _source_of(error: BaseException | None) -> str:
     ]
     name = type(error).__name__
     return f" ({name} in {Path(lines[-1][0]).name}, line {lines[-1][1]})" if lines else f" ({name})"
-
-
-def _explained_variance(subject: Subject, ys: np.ndarray) -> dict[str, float]:
-    """1 - (mean squared error / variance) of each output; 0 if it is worse than the mean."""
-    mask, y = np.asarray(subject.batch.mask), np.asarray(subject.batch.y)
-    error = np.sqrt(np.nanmean(np.where(mask, ys - y, np.nan) ** 2, axis=(0, 1)))
-    share = np.maximum(1 - (error / subject.spread) ** 2, 0.0)
-    return dict(zip(subject.data.output_names, share.tolist(), strict=True))
 
 
 def _check_state_names(subject: Subject) -> list[Finding]:

@@ -4,6 +4,7 @@ A few Levenberg-Marquardt steps from the first guess, with the prior of `_sensit
 but enough to compare variants of a twin or of its inputs, all fitted in the same way.
 """
 
+import functools
 from dataclasses import dataclass
 
 import equinox as eqx
@@ -31,6 +32,7 @@ PRIOR = 3.0  # standard deviation of a raw parameter (of its logarithm, where it
 MAX_SAMPLES = 2000  # of all runs
 MIN_LENGTH = 80  # samples of a run
 STEPS = 20
+MIN_EXPLAINED = 0.01  # of the variance of an output, below which the physics says nothing about it
 FIRST_DAMPING, DAMPING_FACTOR = 1e-2, 10.0
 
 
@@ -114,9 +116,9 @@ def _cost(r: np.ndarray, v: np.ndarray, precision: np.ndarray) -> float:
     return cost if np.isfinite(cost) else np.inf
 
 
-def shorten(data: Dataset) -> Dataset:
-    """Return the same runs cut to the same length, of about `MAX_SAMPLES` samples in all."""
-    length = max(MAX_SAMPLES // len(data), MIN_LENGTH)
+def shorten(data: Dataset, length: int | None = None) -> Dataset:
+    """Return the same runs cut to the same `length`; by default, to about `MAX_SAMPLES` samples in all."""
+    length = max(MAX_SAMPLES // len(data), MIN_LENGTH) if length is None else length
     cut = [
         Run(run.name, run.ts[:length], run.y[:length], None if run.w is None else run.w[:length], run.x0, run.group)
         for run in data.runs
@@ -137,15 +139,40 @@ def select_batch(subject: Subject, data: Dataset, *, changed: bool = False) -> B
     return tree_take(batch, spaced_indices(batch.size, MAX_SAMPLES // WINDOW))
 
 
-def explained_after_fit(subject: Subject) -> np.ndarray:
+def explained_at_guess(subject: Subject) -> dict[str, float]:
+    """Return 1 - (mean squared error / variance) of each output of the physics; 0 if it is worse than the mean."""
+    mask, y, ys = np.asarray(subject.batch.mask), np.asarray(subject.batch.y), subject.simulated[1]
+    error = np.sqrt(np.nanmean(np.where(mask, ys - y, np.nan) ** 2, axis=(0, 1)))
+    share = np.maximum(1 - (error / subject.spread) ** 2, 0.0)
+    return dict(zip(subject.data.output_names, share.tolist(), strict=True))
+
+
+@functools.lru_cache(maxsize=1)  # several checks ask
+def explained_after_fit(subject: Subject) -> dict[str, float]:
     """Return the share of the variance of each output that the quickly fitted twin explains.
 
     Along windows, of the change since their start: over a long run, good physics of an oscillation gets out of phase.
     """
     batch = select_batch(subject, shorten(subject.data))
-    errors = QuickProblem.of(subject, subject.physics, batch).fit(None, STEPS).errors
+    problem = QuickProblem.of(subject, subject.physics, batch)
+    found = problem.fit(None, STEPS)
+    if batch.size == len(subject.data):
+        # A frequency that is off by a tenth has no chance over many periods, and a good one over the first of them.
+        begun = QuickProblem.of(subject, subject.physics, select_batch(subject, shorten(subject.data, WINDOW)))
+        found = min(found, problem.fit(begun.fit(None, STEPS).v, STEPS), key=lambda fit: fit.cost)
+    errors = found.errors
     changes = np.where(np.asarray(batch.mask), np.asarray(batch.y), np.nan) / subject.spread
     # Whole runs are compared with their mean, windows with their first sample.
     origin = changes[:, :1] if batch.size > len(subject.data) else np.nanmean(changes, axis=(0, 1))
     variance = np.nanmean((changes - origin) ** 2, axis=(0, 1))
-    return np.nan_to_num(np.maximum(1 - np.nanmean(errors**2, axis=(0, 1)) / np.maximum(variance, 1e-12), 0.0))
+    share = np.nan_to_num(np.maximum(1 - np.nanmean(errors**2, axis=(0, 1)) / np.maximum(variance, 1e-12), 0.0))
+    return dict(zip(subject.data.output_names, share.tolist(), strict=True))
+
+
+def explains_nothing(subject: Subject) -> bool:
+    """Return whether the physics says nothing about any output, neither at its first guess nor quickly fitted."""
+    return all(
+        share < MIN_EXPLAINED
+        for explained in (explained_at_guess, explained_after_fit)  # the second takes time
+        for share in explained(subject).values()
+    )

@@ -31,7 +31,8 @@ class Column:
     """One number to be estimated.
 
     `part` is the residual output that it belongs to, "" for a parameter; `bias`: whether it is the constant of that
-    output; `size`, its prior standard deviation; `positive`: whether it is the logarithm of a parameter.
+    output; `size`, its prior standard deviation; `positive`: whether it is the logarithm of a parameter; `start`, the
+    state of which it is the value at the start of a run, "" for anything else.
     """
 
     name: str
@@ -39,15 +40,20 @@ class Column:
     bias: bool = False
     size: float = 1.0
     positive: bool = False
+    start: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Sensitivities:
-    """J [N, k, P] with outputs in units of their spread, its P columns, and the noise [k] in the same units."""
+    """J [N, k, P] with outputs in units of their spread, its P columns, and the noise [k] in the same units.
+
+    `noise_is_known`: whether the data show how large it is.
+    """
 
     jacobian: np.ndarray
     columns: tuple[Column, ...]
     noise: np.ndarray
+    noise_is_known: bool
 
 
 def compute_sensitivities(subject: Subject, runs: list[str]) -> Sensitivities:
@@ -57,19 +63,17 @@ def compute_sensitivities(subject: Subject, runs: list[str]) -> Sensitivities:
     """
     part = _select_runs(subject, runs)
     twin, data = part.physics, part.data
-    complete = all(np.isfinite(run.y).all() for run in data.runs)
     longest = max(len(run.ts) for run in data.runs)
-    windows = part.states_are_outputs and complete
-    batch = data.windows(min(WINDOW, longest)) if windows else known_batch(twin, data)
+    batch = data.windows(min(WINDOW, longest)) if part.samples_are_states else known_batch(twin, data)
     problem, params = estimation_problem(subject, twin, batch)
     columns = describe_columns(part)
     jacobian = np.asarray(residuals_and_jacobian(problem, params)[1])[: batch.y.size]
     jacobian = jacobian.reshape(-1, batch.y.shape[-1], len(columns)) * np.sqrt(int(np.asarray(batch.mask).sum()))
-    return Sensitivities(jacobian, columns, relative_noise(subject))
+    return Sensitivities(jacobian, columns, relative_noise(subject), bool(np.isfinite(subject.noise).all()))
 
 
 def relative_noise(subject: Subject) -> np.ndarray:
-    """Return the noise of each output in units of its spread."""
+    """Return the noise of each output in units of its spread; `MIN_NOISE` where it is unknown."""
     return np.maximum(np.nan_to_num(subject.noise / subject.spread), MIN_NOISE)
 
 
@@ -124,7 +128,9 @@ def describe_columns(subject: Subject) -> tuple[Column, ...]:
     for path, node in nodes:
         where = jax.tree_util.keystr(path)
         if isinstance(node, Unknown):
-            columns += [Column(name, positive=node.positive) for name in _parameter_names(where, node, subject)]
+            columns += (
+                _start_columns(node, subject) if where == ".initial" else _parameter_columns(where, node, subject)
+            )
             continue
         network = node.network if isinstance(node, MLP) else node
         if not isinstance(network, Network) or network.weights is None:
@@ -161,13 +167,24 @@ def _typical_rates(subject: Subject) -> np.ndarray:
     return np.where(size > 0, size, 1.0)
 
 
-def _parameter_names(where: str, node: Unknown, subject: Subject) -> list[str]:
-    """ "k" for .params['k'], with an index for each entry of an array and the name of its run or group."""
+def _parameter_columns(where: str, node: Unknown, subject: Subject) -> list[Column]:
+    """Named "k" for .params['k'], with an index for each entry of an array and the name of its run or group."""
     label = where.replace(".params['", "").replace("']", "").strip(".").replace("['", ".").replace("[", ".").strip("]")
-    owners = [""]
-    if node.owner is not None:
-        distinct = dict.fromkeys(subject.data.groups if node.per_group else subject.data.names)
-        owners = [f" of {name}" for name in distinct]
     shape = node.guess.value.shape
     entries = [str(list(index)) for index in np.ndindex(*shape)] if shape else [""]
-    return [f"{label}{entry}{owner}" for owner in owners for entry in entries]
+    names = [f"{label}{entry}{owner}" for owner in _owners(node, subject) for entry in entries]
+    return [Column(name, positive=node.positive) for name in names]
+
+
+def _start_columns(node: Unknown, subject: Subject) -> list[Column]:
+    """The initial state, of one or of each run."""
+    states = subject.state_names
+    return [Column(f"the start of {state}{owner}", start=state) for owner in _owners(node, subject) for state in states]
+
+
+def _owners(node: Unknown, subject: Subject) -> list[str]:
+    """What follows the name of a parameter: whose it is."""
+    if node.owner is None:
+        return [""]
+    distinct = dict.fromkeys(subject.data.groups if node.per_group else subject.data.names)
+    return [f" of {name}" for name in distinct]

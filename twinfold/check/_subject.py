@@ -126,6 +126,11 @@ class Subject:
         return self.given.observe is None and self.given.trajectory is None
 
     @property
+    def samples_are_states(self) -> bool:
+        """Whether every sample is a complete state, from which a window can begin."""
+        return self.states_are_outputs and all(np.isfinite(run.y).all() for run in self.data.runs)
+
+    @property
     def constrained(self) -> bool:
         """Whether the twin has a constraint."""
         return not isinstance(self.given.constraint, Unconstrained)
@@ -197,7 +202,7 @@ class Subject:
 
     def unit(self, *names: str) -> str:
         """Return " [m]" for the first of these names that has a unit."""
-        return next((f" [{self.units[name]}]" for name in names if name in self.units), "")
+        return next((f" [{self.units[name]}]" for name in names if self.units.get(name)), "")
 
 
 def spaced_indices(count: int, limit: int) -> np.ndarray:

@@ -23,6 +23,7 @@ from twinfold.data._rows import initial_state, known_batch
 from twinfold.identify import Uncertainty, posterior, uncertainty
 from twinfold.model import Twin, Unknown, simulate_unchecked
 from twinfold.model._unknown import is_unknown
+from twinfold.report._numbers import format_estimate
 from twinfold.train import Fit, Loss
 from twinfold.train._prepare import output_scale
 
@@ -55,7 +56,7 @@ class ParameterEstimate:
         """For example k = 2.031 ± 0.012 (first guess 1)."""
         error = "" if math.isnan(self.error) else f" ± {self.error:.2g}"
         error = " (not identifiable)" if math.isinf(self.error) else error
-        return f"{self.name} = {self.value:.5g}{error} (first guess {self.guess:.5g})"
+        return f"{self.name} = {format_estimate(self.value, self.error)}{error} (first guess {self.guess:.5g})"
 
 
 def estimate_parameters(

@@ -31,6 +31,20 @@ def format_number(value: float, digits: int = 2) -> str:
     return f"{sign}{mantissa}e{int(exponent)}"
 
 
+def format_estimate(value: float, error: float = math.nan) -> str:
+    """A value to the second digit of its standard error, with two digits at least and five at most."""
+    if not (value and error > 0 and math.isfinite(value) and math.isfinite(error)):
+        return f"{value:.5g}"
+    size = math.floor(math.log10(abs(value)))
+    digits = max(size - math.floor(math.log10(error)) + 2, 2)
+    if digits >= 5:
+        return f"{value:.5g}"
+    if not -5 < size < 5:
+        return f"{value:.{digits - 1}e}"
+    decimals = digits - 1 - size
+    return f"{round(value, decimals):.{max(decimals, 0)}f}"
+
+
 def json_numbers(values: np.ndarray, digits: int) -> list[float | None]:
     """Numbers rounded to `digits` significant digits; None where not finite, since JSON has no NaN."""
     return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in np.asarray(values, float)]

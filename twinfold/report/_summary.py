@@ -243,7 +243,7 @@ def _warnings(analysis: Analysis) -> list[str]:
         sentences.append(f"The data do not identify {listed(lost)}: the estimate depends on the first guess.")
     unsure = [str(each) for each in estimates if each.flag and not math.isinf(each.error)]
     if unsure:
-        sentences.append(f"The standard error is larger than the value, so even its sign is open: {listed(unsure)}.")
+        sentences.append(f"The standard error exceeds the value, so not even its size is known: {listed(unsure)}.")
     confounded = [each for each in estimates if each.inflation > CONFOUNDED and not math.isinf(each.error)]
     if confounded:
         names = listed([f"{each.name} (standard error {each.inflation:.0f} times larger)" for each in confounded])

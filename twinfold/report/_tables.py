@@ -9,7 +9,7 @@ import numpy as np
 from twinfold.metrics import fit_percent
 from twinfold.report._estimates import ParameterEstimate
 from twinfold.report._metrics import DIGITS, SPLITS, metric_title
-from twinfold.report._numbers import format_number
+from twinfold.report._numbers import format_estimate, format_number
 from twinfold.report._page import Table
 from twinfold.report._predictions import SplitPredictions
 from twinfold.report._responses import Response
@@ -89,9 +89,9 @@ def parameter_table(estimates: Sequence[ParameterEstimate], units: Mapping[str, 
     rows = [
         [
             f"{each.name} [{units[each.name]}]" if units.get(each.name) else each.name,
-            f"{each.value:.6g}",
+            format_estimate(each.value, each.error),
             "not identifiable" if math.isinf(each.error) else optional(each.error, ".2g"),
-            f"{each.guess:.6g}",
+            f"{each.guess:.5g}",
             optional(each.inflation, ".3g"),
             each.flag,
         ]

@@ -112,6 +112,27 @@ def compare_with_baselines(metrics: dict[str, Any]) -> list[Finding]:
     return [finding for part in held_out + others for finding in _compare(metrics, part)]
 
 
+def judge_fit(metrics: dict[str, Any]) -> list[Finding]:
+    """A problem if the twin is worse than the mean on the runs that it was fitted to, and for each better baseline.
+
+    **Arguments:** `metrics` of the training, validation and test runs.
+    """
+    return [*_find_stuck(metrics), *compare_with_baselines(metrics)]
+
+
+def _find_stuck(metrics: dict[str, Any]) -> Iterator[Finding]:
+    error, rival = (metrics.get(model, {}).get("train", {}).get("rmse") for model in (TWIN, CONSTANT))
+    if rival and (error is None or error > rival):
+        reached = "none" if error is None else f"{error:.3g}"
+        message = (
+            f"The twin does not follow the runs that it was fitted to (RMSE {reached}, of their mean {rival:.3g}): the "
+            "fit is stuck. Whole runs may be too long to be followed from their start: fit short windows, whose "
+            "starts are estimated (`twinfold fit --set fit.window=50 --out runs/windows`). If that does not help, see "
+            "what `twinfold check` says about the physics."
+        )
+        yield Finding(BASELINE, "problem", message, {"part": "train", "rmse": rival, "twin": error})
+
+
 def _compare(metrics: dict[str, Any], part: str) -> Iterator[Finding]:
     error = metrics[TWIN][part]["rmse"]
     for model, parts in metrics.items():

@@ -1,5 +1,6 @@
 """Model files and metrics as tables on the console. Nothing in a model file is imported or executed."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rich.text import Text
 from twinfold.io import ModelInfo
 from twinfold.report import format_number
 from twinfold.report._metrics import DIGITS, metric_title, metric_units
+from twinfold.report._numbers import format_estimate
 
 PARTS = ("test", "valid", "train")
 NOT_SHOWN = ("mae",)  # so that a table fits into 80 columns; it is in metrics.json and in the report
@@ -39,7 +41,8 @@ def print_parameters(parameters: Sequence[Mapping[str, Any]], console: Console, 
         table.add_column(name, justify="right" if name else "left")
     for each in parameters:
         error = each.get("standard error")
-        cells = (f"{each['value']:.5g}", "-" if error is None else f"{error:.2g}", f"{each['first guess']:.5g}")
+        value = format_estimate(each["value"], math.nan if error is None else error)
+        cells = (value, "-" if error is None else f"{error:.2g}", f"{each['first guess']:.5g}")
         table.add_row(Text(with_unit(each["name"], units)), *cells, Text(each.get("flag", "")))
     console.print(table)
 

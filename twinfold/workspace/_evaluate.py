@@ -15,6 +15,7 @@ from twinfold.workspace._baselines import (
     compare_with_baselines,
     evaluate_parts,
     evaluate_with_baselines,
+    judge_fit,
     with_held_out,
 )
 from twinfold.workspace._data import read_new_files
@@ -66,7 +67,7 @@ def evaluate_workspace(
     metrics = json_safe(with_held_out(evaluate_with_baselines(fitted.twin, split, fitted.physics, notes), held_out))
     if band is not None:
         notes += _add_coverage(metrics, workspace, fitted, split.by_name(), band, log)
-    found = compare_with_baselines(metrics)
+    found = judge_fit(metrics)
     if split.train.fingerprint() != info.data_fingerprint:
         return EvaluationOutcome(metrics, found, units, (OTHER_DATA, *notes))
     files.write_metrics(folder, metrics, files.read_findings(folder) or (), units, info.trained_on)

@@ -22,9 +22,9 @@ from twinfold.train._stored_fit import save_fit
 from twinfold.workspace import _files as files
 from twinfold.workspace._baselines import (
     BASELINE,
-    compare_with_baselines,
     evaluate_parts,
     evaluate_with_baselines,
+    judge_fit,
     with_held_out,
 )
 from twinfold.workspace._check import examine_workspace
@@ -142,7 +142,7 @@ def fit_workspace(
         files.record_opening(folder, "fit", split.test)
         metrics = evaluate_with_baselines(trained.fit.twin, trained.split, physics)
         metrics = json_safe(with_held_out(metrics, held_out))
-        for finding in compare_with_baselines(metrics):
+        for finding in judge_fit(metrics):
             findings = (*findings, finding)
             log(f"{finding.severity.capitalize()}: {finding.message}")
         files.write_findings(folder, findings)

@@ -68,7 +68,8 @@ class DataConfig(Settings):
     `tail`: for a load, the largest value that is none; rows after its end are left out (see `without_tail`).
     `constant`: inputs that keep their first value in a run, such as the surroundings of a cell that starts at rest.
     `valid` and `test` are fractions of the runs (or their names) held out: to select the best parameters, and to
-    evaluate the result.
+    evaluate the result; `train` names those to train on (by default all others). A name is that of a run, of a group,
+    or a pattern such as `B00*`.
     """
 
     files: Strings = ()
@@ -96,6 +97,7 @@ class DataConfig(Settings):
     tail: dict[Name, Weight] = Field(default_factory=dict)
     constant: Names = ()
     warmup: Count | None = None
+    train: Names = ()
     valid: float | Names = 0.2
     test: float | Names = 0.2
 

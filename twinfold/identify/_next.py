@@ -142,7 +142,8 @@ def predict_next(
         for name, each in found.items():
             predicted[name][row, :length] = each
     weights = _weights({name: _mean_error(predicted[name], measured) for name in BLENDED}, later, before)
-    predicted["combined"] = sum(weights[:, i, None] * predicted[name] for i, name in enumerate(BLENDED))
+    blended = np.stack([predicted[name] for name in BLENDED], axis=1)
+    predicted["combined"] = (weights[:, :, None] * blended).sum(axis=1)
     return NextPredictions(
         tuple(data.names[index] for index in later), measured, predicted, weights, values[later], estimates
     )

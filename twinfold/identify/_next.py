@@ -230,8 +230,9 @@ def _weights(errors: dict[str, np.ndarray], later: np.ndarray, before: np.ndarra
     logs = np.log(np.maximum(stacked, smallest))
     running: dict[int, np.ndarray] = {}
     weights = np.empty_like(stacked)
-    for row, index in enumerate(later):
-        mean, new = running.get(before[index]), logs[row]
+    earlier = before.tolist()
+    for row, index in enumerate(later.tolist()):
+        mean, new = running.get(earlier[index]), logs[row]
         known = np.zeros_like(new) if mean is None else mean
         weight = np.exp(-POWER * (known - known.min(axis=0)))
         weights[row] = weight / weight.sum(axis=0)

@@ -139,7 +139,7 @@ def _named_alone(data: Dataset, config: DataConfig) -> tuple[Dataset, list[str]]
     """The runs to train on, and those that are held out by name; a note says how many are left out."""
     parts = {"data.train": set(data.matching(config.train, argument="data.train"))}
     for name, value in (("data.valid", config.valid), ("data.test", config.test)):
-        if not isinstance(value, float):
+        if isinstance(value, tuple):
             parts[name] = set(data.matching(value, argument=name))
     for (one, these), (other, those) in itertools.combinations(parts.items(), 2):
         if both := sorted(these & those):

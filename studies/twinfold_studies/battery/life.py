@@ -30,6 +30,7 @@ from twinfold_studies.nasa import Discharge
 
 FOLDS = 3  # of the cells: each network is trained on two thirds of them
 MODEL = "hrpinn"
+KINDS = ("measured", "predicted")  # how the temperature of the cell is known
 # The settings of `predict_next` were chosen on these, with the temperature measured; the others were opened afterwards.
 CHOSEN_ON = tuple(f"B00{cell}" for cell in ("05", "06", 18, 31, 32, 33, 34, 36, 38, 39, 47))
 LONG_REST = 24.0  # h, from the start of one discharge to that of the next
@@ -67,7 +68,8 @@ def life(cells: Cells, store: Store, log: Callable[[str], None]) -> Findings:
     if not lives:
         return Findings(["Protocol life: no cell has enough discharges."], [])
     found: dict[str, dict[str, Any]] = {}
-    for kind, model in (("measured", MODELS[MODEL]), ("predicted", HEATED[MODEL])):
+    for kind in KINDS:
+        model = (HEATED if kind == "predicted" else MODELS)[MODEL]
         found[kind] = {}
         for index, (others, these) in enumerate(folds(pairs(cells), FOLDS)):
             own = {pair.cell: lives[pair.cell] for pair in these if pair.cell in lives}

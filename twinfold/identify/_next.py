@@ -8,6 +8,9 @@ Four predictions of the next run, from what the unit did before:
 
     combined = sum_i weight_i prediction_i,      weight_i ~ error_i^-3
 
+Under another load than in the last run (more than a tenth, where the position is the integral of an input) nothing of
+this holds but the physics: `carried` alone is what is combined then.
+
 `error_i` is the running geometric mean of the errors of a prediction in the earlier runs of the unit, so that one bad
 run does not count for long. The position along a run is
 time, or the integral of an input (a current: the charge). The drift is a weighted median of the changes from run to run
@@ -35,6 +38,7 @@ ALIKE = 0.5  # difference of the logarithms of two rests at which a change count
 MIN_CHANGES = 3  # before which no drift is expected
 RATE = 0.15  # weight of the newest error in the running mean
 POWER = 3
+NEW_LOAD = 0.1  # relative change of the load
 SMALLEST = 1e-6  # of the largest error of a run: smaller ones count as this
 BLENDED = ("last", "last+drift", "carried", "carried+drift")
 VARIANTS = ("updated", *BLENDED, "combined")
@@ -142,6 +146,10 @@ def predict_next(
         for name, each in found.items():
             predicted[name][row, :length] = each
     weights = _weights({name: _mean_error(predicted[name], measured) for name in BLENDED}, later, before)
+    if along:
+        loads = np.array([_load(run, data.input_names.index(along)) for run in data.runs])
+        changed = np.abs(loads[later] - loads[before[later]]) > NEW_LOAD * loads[before[later]]
+        weights[changed] = np.array([name == "carried" for name in BLENDED], float)[:, None]
     blended = np.stack([predicted[name] for name in BLENDED], axis=1)
     predicted["combined"] = (weights[:, :, None] * blended).sum(axis=1)
     return NextPredictions(
@@ -205,6 +213,14 @@ def _position(run: Run, data: Dataset, along: str) -> np.ndarray:
     rate = np.abs(run.w[:-1, data.input_names.index(along)])
     # Strictly increasing, as interpolation requires, also while the input is zero.
     return np.concatenate([[0.0], np.cumsum(steps * np.maximum(rate, 1e-9 * max(rate.max(initial=0.0), 1e-9)))])
+
+
+def _load(run: Run, column: int) -> float:
+    """The size of an input while it acts: its mean over the charge, so that pauses do not count."""
+    assert run.w is not None, "a run with inputs"
+    steps, size = np.diff(run.ts), np.abs(run.w[:-1, column])
+    charge = float(steps @ size)
+    return float(steps @ size**2) / charge if charge > 0 else 0.0
 
 
 def _at(here: np.ndarray, there: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -16,9 +16,9 @@ from twinfold.data import Dataset
 from twinfold.identify import predict_next
 from twinfold.model import Twin
 from twinfold.train import fit
-from twinfold_studies.battery.calibrate import METHOD, fit_settings, model_runs, shared_fit
+from twinfold_studies.battery.calibrate import CHECKPOINTS, METHOD, fit_settings, model_runs, shared_fit
 from twinfold_studies.battery.capacity import capacities, standard_load
-from twinfold_studies.battery.cells import SAMPLE_INTERVAL, Cells, folds, load_group, pairs, runs_of
+from twinfold_studies.battery.cells import SAMPLE_INTERVAL, Cells, Pair, folds, load_group, pairs, runs_of
 from twinfold_studies.battery.lives import REESTIMATED, long_lives
 from twinfold_studies.battery.models import HEATED, MODELS, Model
 from twinfold_studies.battery.remaining import remaining_rows, steady_stretch, summarise_remaining
@@ -67,6 +67,33 @@ def life(cells: Cells, store: Store, log: Callable[[str], None]) -> Findings:
     lives = long_lives(cells)
     if not lives:
         return Findings(["Protocol life: no cell has enough discharges."], [])
+    found = follow_lives(cells, lives, store, log)
+    rows = [
+        next_row(cell, kind, lives[cell], each)
+        for kind, cells_found in found.items()
+        for cell, each in cells_found.items()
+    ]
+    rows += total_rows(rows)
+    remaining: Rows = []
+    for cell, each in found["measured"].items():
+        log(f"battery life: remaining life of {cell}")
+        with record_skips(store):
+            remaining += cached(
+                store, "battery-life-remaining", [cell, each], lambda c=cell, e=each: _remaining(c, lives[c], e)
+            )
+    tables = [
+        Table("life", f"The next discharge over the life of a cell ({cells.source})", rows, caption=CAPTION),
+        Table("remaining_life", f"Remaining life to any threshold ({cells.source})", remaining, caption=REMAINING),
+    ]
+    return Findings(
+        [*_sentences(rows, cells), *summarise_remaining(remaining)], tables, [_picture(rows, cells)] if rows else []
+    )
+
+
+def follow_lives(
+    cells: Cells, lives: Mapping[str, Sequence[Discharge]], store: Store, log: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """What `_follow` finds of each cell, for each kind of temperature; what another process computes is left out."""
     found: dict[str, dict[str, Any]] = {}
     for kind in KINDS:
         model = (HEATED if kind == "predicted" else MODELS)[MODEL]
@@ -76,36 +103,15 @@ def life(cells: Cells, store: Store, log: Callable[[str], None]) -> Findings:
             data = runs_of([each for one in own.values() for each in one]).fingerprint()
             trained = runs_of([pair.first for pair in others]).fingerprint()
             settings = [trained, data, *fit_settings(model), FOLDS]
+
+            def compute(model: Model = model, others: Sequence[Pair] = others, own: Any = own) -> dict[str, Any]:
+                network = shared_fit(model, others, 1, store.folder / CHECKPOINTS).twin
+                return _follow(model, network.centred(), own, log)
+
             log(f"battery life: temperature {kind}, fold {index + 1} of {FOLDS}: {', '.join(own)}")
             with record_skips(store):
-                found[kind] |= cached(
-                    store,
-                    f"battery-life-{kind}",
-                    settings,
-                    lambda model=model, others=others, own=own: _follow(
-                        model, shared_fit(model, others, 1).twin.centred(), own, log
-                    ),
-                )
-    rows = [
-        next_row(cell, kind, lives[cell], each)
-        for kind, cells_found in found.items()
-        for cell, each in cells_found.items()
-    ]
-    rows += total_rows(rows)
-    log("battery life: remaining life")
-    remaining = cached(
-        store,
-        "battery-life-remaining",
-        [found["measured"], "remaining"],
-        lambda: [row for cell, each in found["measured"].items() for row in _remaining(cell, lives[cell], each)],
-    )
-    tables = [
-        Table("life", f"The next discharge over the life of a cell ({cells.source})", rows, caption=CAPTION),
-        Table("remaining_life", f"Remaining life to any threshold ({cells.source})", remaining, caption=REMAINING),
-    ]
-    return Findings(
-        [*_sentences(rows, cells), *summarise_remaining(remaining)], tables, [_picture(rows, cells)] if rows else []
-    )
+                found[kind] |= cached(store, f"battery-life-{kind}", settings, compute)
+    return found
 
 
 def _follow(
@@ -176,7 +182,10 @@ def next_row(cell: str, kind: str, discharges: Sequence[Discharge], found: Mappi
     row |= {"rests": int(rested.sum())}
     row |= {f"{name}_rest": _mean(errors[name][rested]) for name in ("persistence", "combined")}
     row |= {"new_loads": int(new_load.sum())}
-    return row | {f"{name}_load": _mean(errors[name][new_load]) for name in ("persistence", "twin_updated", "combined")}
+    return row | {
+        f"{name}_load": _mean(errors[name][new_load])
+        for name in ("persistence", "twin_updated", "twin_carried", "combined")
+    }
 
 
 def total_rows(rows: Rows) -> Rows:

@@ -119,4 +119,5 @@ def test_the_whole_protocol_on_a_synthetic_fleet(tmp_path, monkeypatch):
         assert row["combined"] < row["persistence"] < 0.05, row
     assert len([row for row in tables["remaining_life"] if row["reached"]]) >= 8
     assert all("SYNTHETIC" in table.title for table in found.tables)
-    assert "SYNTHETIC" in found.pictures[0].draw().get_suptitle()
+    assert "SYNTHETIC" in found.pictures[0].title
+    assert len(found.pictures[0].draw().axes) == 1

@@ -100,8 +100,10 @@ def summarise_remaining(rows: Rows) -> list[str]:
     """Coverage, bias and size of the errors, for each kind of capacity."""
     sentences = []
     for kind in dict.fromkeys(row["capacity"] for row in rows):
-        ended = [row for row in rows if row["capacity"] == kind and row["reached"]]
-        open_ = [row for row in rows if row["capacity"] == kind and not row["reached"]]
+        mine = [row for row in rows if row["capacity"] == kind]
+        said = [row for row in mine if not np.isnan(row["remaining"])]
+        ended = [row for row in said if row["reached"]]
+        open_ = [row for row in said if not row["reached"]]
         if not ended:
             continue
         error, line = (np.array([row[name] for row in ended]) for name in ("relative_error", "line_error"))
@@ -112,6 +114,7 @@ def summarise_remaining(rows: Rows) -> list[str]:
             f"the threshold; {held:.1%} of the {LEVEL:.0%} intervals hold the truth; relative error of the prediction "
             f"{np.median(error):+.2f} in the median, {np.median(np.abs(error)):.2f} in size "
             f"(straight line {np.median(line):+.2f} and {np.median(np.abs(line)):.2f}). {len(open_)} cases are "
-            f"censored; in {contradicted:.1%} of them the interval ends before the record does."
+            f"censored; in {contradicted:.1%} of them the interval ends before the record does. Without a prediction: "
+            f"{len(mine) - len(said)} cases."
         )
     return sentences

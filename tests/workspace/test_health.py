@@ -8,6 +8,8 @@ import pytest
 
 import twinfold as tw
 from twinfold.workspace import fit_workspace, load_fitted, open_workspace
+from twinfold.workspace._config import MonitorConfig
+from twinfold.workspace._health import compared
 from twinfold.workspace._monitor import monitor_workspace
 
 TS = np.linspace(0.0, 4.0, 41)
@@ -110,6 +112,16 @@ def test_any_threshold_also_one_that_has_been_passed(folder, tmp_path):
     assert watched(folder, tmp_path / "none", "new.csv", [])[1] == []
 
 
+def test_only_the_chosen_outputs_are_compared():
+    y = np.stack([TS, TS + 1], axis=1)
+    data = tw.Dataset.from_arrays(TS, [y], output_names=["a", "b"])
+    left = compared(data, MonitorConfig(outputs=("a",))).runs[0].y
+    np.testing.assert_array_equal(left[:, 0], y[:, 0])
+    assert left[0, 1] == 1.0
+    assert np.isnan(left[1:, 1]).all()
+    assert compared(data, MonitorConfig()) is data
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -120,6 +132,7 @@ def test_any_threshold_also_one_that_has_been_passed(folder, tmp_path):
         ),
         (["monitor.health=half_life", "monitor.threshold=1"], r"monitor\.estimate is empty"),
         ([*SETTINGS[:1], "monitor.threshold=1", "monitor.estimate=tua"], r"no parameter 'tua'"),
+        ([*SETTINGS, "monitor.outputs=y"], r"monitor\.outputs: there is no output 'y'"),
         ([*SETTINGS[:2], "monitor.threshold=2.0"], "has already passed the threshold 2"),
         ([*SETTINGS[:2], "monitor.threshold=most"], r"monitor\.threshold is 'most'"),
     ],

@@ -240,13 +240,15 @@ class MonitorConfig(Settings):
 
     `health`: a parameter of the twin, or a function of system.py, called with the twin and the parameters of a run
     (`capacity(twin, p)`). `threshold`: its value at the end of life, or with `"80%"` a share of that of the healthy
-    runs; `falling = false` if it rises to it. `estimate`: the positive parameters that are re-estimated on every run.
+    runs; `falling = false` if it rises to it. `estimate`: the positive parameters that are re-estimated on every run,
+    from `outputs` (default: all of data.outputs).
     """
 
     health: OptionalName = ""
     threshold: float | str | None = None
     falling: bool = True
     estimate: Names = ()
+    outputs: Names = ()
 
     @model_validator(mode="after")
     def _check(self) -> "MonitorConfig":

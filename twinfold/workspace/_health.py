@@ -6,7 +6,7 @@ system.py. A cycle is a run; units are told apart by `data.group`.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -56,7 +56,7 @@ class Health:
         new = [name for name in data.names if name not in self.taken]
         if not new:
             return
-        data = data.select(new)
+        data = compared(data.select(new), self.config)
         values, errors, estimates = estimate_health(fitted, data, self.config, self.scale)
         units = [run.group if self.by_group else "" for run in data.runs]
         if healthy:
@@ -131,12 +131,28 @@ class Health:
         )
 
 
+def compared(data: Dataset, config: MonitorConfig) -> Dataset:
+    """The runs without the outputs that are not compared; their first sample stays, from which a run may start."""
+    left_out = [index for index, name in enumerate(data.output_names) if config.outputs and name not in config.outputs]
+    if not left_out:
+        return data
+    runs = []
+    for run in data.runs:
+        y = run.y.copy()
+        y[1:, left_out] = np.nan
+        runs.append(replace(run, y=y))
+    return replace(data, runs=tuple(runs))
+
+
 def check_settings(config: MonitorConfig, fitted: Fitted) -> tuple[str, ...]:
     """The parameters to estimate. **Raises:** `ValueError` that names the setting to change."""
     known = list(fitted.twin.parameters(0) if fitted.twin.has_own_parameters else fitted.twin.parameters())
     if config.threshold is None:
         raise ValueError('monitor.health needs monitor.threshold: its value at the end of life, or a share ("80%").')
     names = config.estimate or ((config.health,) if config.health in known else ())
+    for name in config.outputs:
+        if name not in fitted.info.outputs:
+            raise ValueError(f"monitor.outputs: there is no output {unknown_name(name, fitted.info.outputs)}")
     for name in names:
         if name not in known:
             raise ValueError(f"monitor.estimate: the twin has no parameter {unknown_name(name, known)}")

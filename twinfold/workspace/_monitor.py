@@ -13,7 +13,7 @@ from twinfold.monitor import Verdict, watch
 from twinfold.plot import save
 from twinfold.workspace._data import options_for_files, read_data
 from twinfold.workspace._fit import Fitted, seen_split
-from twinfold.workspace._health import Health, check_settings, draw_health, typical_errors
+from twinfold.workspace._health import Health, check_settings, compared, draw_health, typical_errors
 from twinfold.workspace._workspace import Workspace
 
 STATE, TABLE, FIGURE = "state.json", "windows.csv", "windows.png"
@@ -70,7 +70,7 @@ def _monitor_health(
         health = Health.from_state(config, by_group, state[HEALTH])
     else:
         check_settings(config, fitted)
-        health = Health(config, by_group, typical_errors(fitted.twin, reference))
+        health = Health(config, by_group, typical_errors(fitted.twin, compared(reference, config)))
         health.take(fitted, reference, healthy=True)
     health.take(fitted, data)
     rows = [*_earlier_rows(folder / LIFE_TABLE, state, LIFE_ROWS), *health.rows]

@@ -21,6 +21,7 @@ from twinfold_studies.battery.capacity import capacities, standard_load
 from twinfold_studies.battery.cells import SAMPLE_INTERVAL, Cells, Pair, folds, load_group, pairs, runs_of
 from twinfold_studies.battery.lives import REESTIMATED, long_lives
 from twinfold_studies.battery.models import HEATED, MODELS, Model
+from twinfold_studies.battery.monitoring import HEALTHY
 from twinfold_studies.battery.remaining import remaining_rows, steady_stretch, summarise_remaining
 from twinfold_studies.bench.cache import cached, record_skips
 from twinfold_studies.bench.experiment import Findings, Picture, Table
@@ -135,7 +136,10 @@ def _capacities(
     twin: Twin, discharges: Sequence[Discharge], data: Dataset, change: np.ndarray, covariance: np.ndarray
 ) -> dict[str, list[float]]:
     """Capacity and standard error of each discharge, under the load that the remaining life is judged at."""
-    standard = standard_load(twin, [discharges[steady_stretch(discharges).start]])
+    # The longest of the first ones: the load has to reach the end of any discharge that follows.
+    start_of_stretch = steady_stretch(discharges).start
+    first = discharges[start_of_stretch : start_of_stretch + HEALTHY]
+    standard = standard_load(twin, [max(first, key=lambda each: each.charge)])
     start = np.array([run.y[0, 0] for run in data.runs])
     values = capacities(twin, standard, np.zeros(len(start), int), start, REESTIMATED, change, covariance)
     return {name: each.tolist() for name, each in zip(("estimated_Ah", "estimated_error"), values, strict=True)}

@@ -74,7 +74,9 @@ def test_rests_loads_and_rows(discharges):
         dataclasses.replace(each, start=start + datetime.timedelta(hours=hour), current=each.current * (1 + (k == 4)))
         for k, (each, hour) in enumerate(zip(discharges, hours, strict=False))
     ]
-    np.testing.assert_allclose(hours_between(dated), [0, 5, 5, 50, 5])
+    between = hours_between(dated)
+    assert between is not None
+    np.testing.assert_allclose(between, [0, 5, 5, 50, 5])
     found = {name: [0.01, 0.02, 0.06, 0.05] for name in VARIANTS} | {"combined": [0.01, 0.01, 0.03, 0.02]}
     row = next_row("B0005", "measured", dated, found)
     assert (row["chosen_on"], row["discharges"], row["rests"], row["new_loads"]) == (True, 4, 1, 1)

@@ -116,15 +116,16 @@ def test_impossible_limits_are_refused(cell):
         outlook(tw.Twin(lambda x: -x), x, **asked())
 
 
+@pytest.mark.slow
 def test_capacity_is_the_charge_of_a_discharge_to_its_limit():
     cell = tw.systems.battery(initial="rest")
-    load = {"current": 2.0, "celsius": 24.0, "voltages": (2.7, 4.2)}
+    load: dict[str, Any] = {"current": 2.0, "celsius": 24.0, "voltages": (2.7, 4.2)}
     found = float(tw.systems.capacity(cell, **load))
     full = cell.initial_state(0.0, jnp.array([4.2]), jnp.array([0.0, 24.0]), cell.parameters())
     simulated = tw.systems.simulate_load(cell, "Discharge at 2 A until 2.7 V", full, inputs=[0.0, 24.0])
     assert found == pytest.approx(simulated.table[0]["charge"], rel=2e-4)
     # Less at a higher load and with a higher resistance, in proportion to q_max, with derivatives.
-    assert float(tw.systems.capacity(cell, **load | {"current": 4.0})) < found
+    assert float(tw.systems.capacity(cell, **{**load, "current": 4.0})) < found
     p = cell.parameters()
 
     def at(name, factor):
@@ -140,6 +141,6 @@ def test_capacity_is_the_charge_of_a_discharge_to_its_limit():
 
 @pytest.mark.parametrize("wrong", [{"current": 0.0}, {"voltages": (4.2, 2.7)}])
 def test_a_capacity_that_cannot_be_is_refused(wrong):
-    load = {"current": 2.0, "celsius": 24.0, "voltages": (2.7, 4.2)} | wrong
+    load: dict[str, Any] = {"current": 2.0, "celsius": 24.0, "voltages": (2.7, 4.2)} | wrong
     with pytest.raises(ValueError, match="capacity\\("):
         tw.systems.capacity(tw.systems.battery(), **load)

@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def watched(folder, out, new, settings=SETTINGS, **options):
+def watched(folder, out, new, settings=SETTINGS, **options) -> tuple[Any, list[dict[str, Any]]]:
     workspace = open_workspace(folder, settings)
     options = {"healthy": [str(folder / "healthy.csv")], "window": 20} | options
     verdict = monitor_workspace(workspace, load_fitted(workspace), [str(folder / new)], folder=out, **options)
@@ -88,6 +89,7 @@ def test_a_unit_that_fades_while_it_counts_as_healthy_is_noticed(folder, tmp_pat
     assert "half_life: The unit fades while it counts as healthy: the health falls by 0.12" in verdict.message
 
 
+@pytest.mark.slow
 def test_resumed_it_is_as_if_called_once(folder, tmp_path):
     _, rows = watched(folder, tmp_path / "once", "more.csv")
     watched(folder, tmp_path / "twice", "new.csv")

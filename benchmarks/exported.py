@@ -151,12 +151,14 @@ def summary(times: list[float], size: int | None) -> dict[str, Any]:
 def in_c(step: Step, compiler: str, place: Path, rounds: int) -> tuple[list[float], float, int]:
     """Seconds per step of the C code in a loop in C, the first state at the end, and the code size."""
     files = write_source(step, place)
-    (place / "loop.c").write_text(LOOP)
+    name, inputs = step.spec.name, ", ".join(map(str, step.spec.w0))
+    loop = LOOP.replace("0.1, -0.2, 0.05", inputs).replace("ATTITUDE", name.upper()).replace("attitude", name)
+    (place / "loop.c").write_text(loop)
     program = build(
         compiler, [place / "loop.c", files[0]], place / "loop", flags=["-std=c99", "-O2", "-ffp-contract=off"]
     )
     done = subprocess.run([str(program), str(rounds), str(STEPS)], capture_output=True, text=True, check=True)
-    library = build(compiler, [files[0]], place / "attitude.so")
+    library = build(compiler, [files[0]], place / f"{name}.so")
     return [float(line) for line in done.stdout.split()], float(done.stderr), code_size(library)
 
 

@@ -356,7 +356,7 @@ def test_invalid_arrays_are_refused(ts, ys, options, message):
         (lambda data: data.split(1), "valid=1: give a fraction between 0 and 1"),
         (lambda data: data.split([]), r"valid=\[\]: no run remains for validation"),
         (lambda data: data.split(["1", "0"]), "no run remains for training; name some runs, not all"),
-        (lambda data: data.split(["7"]), "valid: there is no run '7'"),
+        (lambda data: data.split(["7"]), "valid: there is no run or group '7'"),
         (lambda data: data.split("1"), "valid='1': give a list of run names"),
         (lambda data: data.windows(1), r"windows\(length=1\): a window has at least two samples"),
         (

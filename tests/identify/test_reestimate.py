@@ -98,3 +98,27 @@ def test_a_run_that_has_not_converged_is_reported():
     assert "r1" in found.failures
     assert "max_steps" in found.failures["r1"]
     assert np.isfinite(found.values).all()
+
+
+def test_the_scale_of_an_output_is_its_weight():
+    # Two outputs that ask for different rates: the minimum of the weighted sum, on a grid.
+    twin = tw.Twin(
+        lambda x, p: -p["k"] * x,
+        params={"k": 0.6},
+        observe=lambda x: jnp.stack([x[0], 100 * x[0]]),
+        initial=lambda y: y[:1],
+        integrator=tw.RK4(),
+    )
+    data = tw.Dataset.from_arrays(TS, [np.stack([np.exp(-0.5 * TS), 100 * np.exp(-0.9 * TS)], axis=1)])
+    found = {unit: reestimate(twin, data, ["k"], scale=[1.0, unit]) for unit in (1.0, 100.0, 1e4)}
+    for unit, estimate in found.items():
+        rates = np.linspace(0.45, 0.95, 1001)
+        ys = np.exp(-rates[:, None] * TS)
+        first, second = data.runs[0].y.T
+        cost = ((ys - first) ** 2 + ((100 * ys - second) / unit) ** 2).sum(axis=1)
+        assert estimate.values[0, 0] == pytest.approx(rates[cost.argmin()], abs=1e-3)
+    assert found[1e4].values < 0.51 < 0.6 < found[100.0].values < 0.8 < found[1.0].values
+    np.testing.assert_allclose(reestimate(twin, data, ["k"]).values, found[1.0].values)
+    assert np.nanmax(np.abs(found[1e4].residual)) > 1  # in the units of the outputs, whatever the scale
+    with pytest.raises(ValueError, match="one positive number for each of the 2 outputs"):
+        reestimate(twin, data, ["k"], scale=[1.0])

@@ -182,11 +182,11 @@ def test_findings_are_complete_marked_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(protocol, "_healthy", lambda nominal: healthy)
     found = protocol.ageing(cells, fitted("a fit"), Store(tmp_path), print)
     tables = {table.name: table for table in found.tables}
-    assert list(tables) == ["ageing", "remaining_life", "false_alarms", "ageing_cycles"]
+    assert list(tables) == ["ageing", "ageing_life", "false_alarms", "ageing_cycles"]
     assert len(tables["ageing_cycles"].rows) == 40
     assert set(tables["ageing_cycles"].columns) <= set(tables["ageing_cycles"].rows[0])
-    assert [row["share_of_life"] for row in tables["remaining_life"].rows] == [0.5, 0.7, 0.9]
-    named = [*found.pictures, tables["ageing"], tables["remaining_life"], tables["ageing_cycles"]]
+    assert [row["share_of_life"] for row in tables["ageing_life"].rows] == [0.5, 0.7, 0.9]
+    named = [*found.pictures, tables["ageing"], tables["ageing_life"], tables["ageing_cycles"]]
     assert all("SYNTHETIC" in each.title for each in named)
     assert "SYNTHETIC" in found.sentences[0]
     assert len(found.pictures) == 4
@@ -246,7 +246,7 @@ def test_ageing_of_measured_cells(tmp_path, monkeypatch):
         assert row["false_11_20"] <= 1, row  # B0006 regains charge in cycle 20, the running score remembers
         assert row["fade_at_alarm"] < 0.1, row
         assert row["capacity_error_max"] < 0.03, row
-    assert np.mean([row["covered"] for row in tables["remaining_life"]]) > 0.7
+    assert np.mean([row["covered"] for row in tables["ageing_life"]]) > 0.7
     quiet = tables["false_alarms"]
     assert quiet[1]["false"] == 0
     assert quiet[2]["false_rate"] < 0.03

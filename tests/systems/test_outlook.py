@@ -114,3 +114,33 @@ def test_impossible_limits_are_refused(cell):
         outlook(cell, x, **asked(max_current=0.0))
     with pytest.raises(ValueError, match="`battery` or `circuit`"):
         outlook(tw.Twin(lambda x: -x), x, **asked())
+
+
+@pytest.mark.slow
+def test_capacity_is_the_charge_of_a_discharge_to_its_limit():
+    cell = tw.systems.battery(initial="rest")
+    load: dict[str, Any] = {"current": 2.0, "celsius": 24.0, "voltages": (2.7, 4.2)}
+    found = float(tw.systems.capacity(cell, **load))
+    full = cell.initial_state(0.0, jnp.array([4.2]), jnp.array([0.0, 24.0]), cell.parameters())
+    simulated = tw.systems.simulate_load(cell, "Discharge at 2 A until 2.7 V", full, inputs=[0.0, 24.0])
+    assert found == pytest.approx(simulated.table[0]["charge"], rel=2e-4)
+    # Less at a higher load and with a higher resistance, in proportion to q_max, with derivatives.
+    assert float(tw.systems.capacity(cell, **{**load, "current": 4.0})) < found
+    p = cell.parameters()
+
+    def at(name, factor):
+        return tw.systems.capacity(cell, **load, p=p | {name: p[name] * factor})
+
+    slope = {name: float(jax.grad(lambda f, name=name: at(name, f))(1.0)) for name in ("q_max", "R_o")}
+    for name, value in slope.items():
+        step = 1e-3
+        assert value == pytest.approx(float(at(name, 1 + step) - at(name, 1 - step)) / (2 * step), rel=2e-2)
+    assert slope["q_max"] > 0.9 * found
+    assert slope["R_o"] < 0
+
+
+@pytest.mark.parametrize("wrong", [{"current": 0.0}, {"voltages": (4.2, 2.7)}])
+def test_a_capacity_that_cannot_be_is_refused(wrong):
+    load: dict[str, Any] = {"current": 2.0, "celsius": 24.0, "voltages": (2.7, 4.2)} | wrong
+    with pytest.raises(ValueError, match="capacity\\("):
+        tw.systems.capacity(tw.systems.battery(), **load)

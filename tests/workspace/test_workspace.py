@@ -251,6 +251,36 @@ def test_every_run_is_in_one_part(count, valid, test, sizes, notes):
     assert len(parts.notes) == notes
 
 
+def cells():
+    """Two discharges of each of four cells."""
+    names = [f"B000{cell}/{index}" for cell in (5, 6, 7, 18) for index in (0, 1)]
+    return Dataset.from_arrays(
+        [0.0, 1.0], np.zeros((8, 2, 1)), names=names, groups=[name.partition("/")[0] for name in names]
+    )
+
+
+def test_trained_on_some_cells_and_tested_on_others():
+    def split(**settings):
+        return split_data(cells(), DataConfig(files=("a",), outputs=("y0",), **settings))
+
+    parts = split(train=("B0005", "B0006"), valid=0.0, test=("B00018",))
+    assert parts.train.names == ("B0005/0", "B0005/1", "B0006/0", "B0006/1")
+    assert parts.test is not None
+    assert parts.test.names == ("B00018/0", "B00018/1")
+    assert parts.valid is None
+    assert parts.notes == ("2 of 8 runs are in none of data.train, data.test, and not used.",)
+    first = split(train=("*/0",), valid=("B000?/1",), test=("B00018/1",))
+    assert first.train.names == ("B0005/0", "B0006/0", "B0007/0", "B00018/0")
+    assert first.valid is not None
+    assert first.valid.names == ("B0005/1", "B0006/1", "B0007/1")
+    held_out = split(valid=0.0, test=("B0006",))
+    assert held_out.train.groups == ("B0005",) * 2 + ("B0007",) * 2 + ("B00018",) * 2
+    with pytest.raises(ValueError, match=r"The run 'B0006/0' is in data\.train and in data\.test"):
+        split(train=("B000*",), valid=0.0, test=("B0006",))
+    with pytest.raises(ValueError, match=r"data\.train: there is no run or group 'B0008'"):
+        split(train=("B0008",), valid=0.0, test=("B0006",))
+
+
 # Fits
 
 

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -136,11 +137,40 @@ class Dataset:
         by_name = {run.name: run for run in self.runs}
         return dataclasses.replace(self, runs=tuple(by_name[name] for name in names))
 
+    def matching(self, names: Sequence[str], *, argument: str = "names") -> tuple[str, ...]:
+        """The names of the runs that are meant by names of runs, names of groups, or patterns of either, in order.
+
+        **Arguments:** `names`; in a pattern `*` stands for any text and `?` for any character, but a run or a group
+        with exactly this name comes first; `argument`, what they are called in messages.
+
+        **Raises:** `ValueError` for a name that no run and no group has.
+
+        **Example:**
+
+        ```python
+        data = tw.Dataset.from_arrays([0.0, 1.0], np.zeros((3, 2, 1)), names=["A/0", "A/1", "B/0"])
+        data.matching(["A/*"])  # ("A/0", "A/1")
+        ```
+        """
+        if isinstance(names, str):
+            raise ValueError(f"{argument}={names!r}: give a list of run names.")
+        chosen: set[str] = set()
+        for name in names:
+            found = {name} & set(self.names) or {run.name for run in self.runs if run.group == name}
+            if not found and set("*?") & set(name):
+                pattern = re.compile(re.escape(name).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+                found = {run.name for run in self.runs if pattern.fullmatch(run.name) or pattern.fullmatch(run.group)}
+            if not found:
+                known = dict.fromkeys([*self.names, *self.groups])
+                raise ValueError(f"{argument}: there is no run or group {unknown_name(name, known)}")
+            chosen |= found
+        return tuple(name for name in self.names if name in chosen)
+
     def split(self, valid: float | int | Sequence[str] = 0.2, *, seed: int = 0) -> tuple["Dataset", "Dataset"]:
         """Two data sets without a common run, for training and for validation.
 
-        **Arguments:** `valid`, the fraction of the runs used for validation (at least one run, never all), or the names
-        of these runs; `seed` of the random choice if it is a fraction.
+        **Arguments:** `valid`, the fraction of the runs used for validation (at least one run, never all), or what
+        names these runs, see `matching`; `seed` of the random choice if it is a fraction.
         """
         names = self.names
         if len(self) < 2:
@@ -154,8 +184,7 @@ class Dataset:
             count = min(max(round(valid * len(self)), 1), len(self) - 1)
             chosen = {names[index] for index in np.random.default_rng(seed).permutation(len(self))[:count]}
         else:
-            self._check_names(valid, "valid")
-            chosen = set(valid)
+            chosen = set(self.matching(valid, argument="valid"))
             if len(chosen) in (0, len(self)):
                 part = "validation" if not chosen else "training"
                 raise ValueError(f"valid={list(valid)}: no run remains for {part}; name some runs, not all.")

@@ -1,6 +1,8 @@
 from ._guard import ExpectedError as ExpectedError
 from ._guard import GuardedFit as GuardedFit
 from ._guard import guarded_fit as guarded_fit
+from ._next import NextPredictions as NextPredictions
+from ._next import predict_next as predict_next
 from ._posterior import Posterior as Posterior
 from ._posterior import posterior as posterior
 from ._reestimate import ParameterEstimates as ParameterEstimates

@@ -46,13 +46,22 @@ class ParameterEstimates:
     failures: dict[str, str]
 
 
-def reestimate(twin: Twin, data: Dataset, names: Sequence[str], *, max_steps: int = MAX_STEPS) -> ParameterEstimates:
+def reestimate(
+    twin: Twin,
+    data: Dataset,
+    names: Sequence[str],
+    *,
+    scale: Sequence[float] | None = None,
+    max_steps: int = MAX_STEPS,
+) -> ParameterEstimates:
     """Re-estimate parameters for each run by least squares (Levenberg-Marquardt), starting at the twin's values.
 
     A run that fails is reported in `failures` and does not affect the others.
 
     **Arguments:** `twin`, fitted, with parameters for the group of every run; `data`; `names` of positive parameters
-    (all others keep the twin's values); `max_steps` of the iteration for each run.
+    (all others keep the twin's values); `scale` of each output, the errors that count alike (default: 1, so that
+    outputs count in their own units; a smaller scale gives an output more weight); `max_steps` of the iteration for
+    each run.
 
     **Returns:** `ParameterEstimates`.
 
@@ -68,18 +77,22 @@ def reestimate(twin: Twin, data: Dataset, names: Sequence[str], *, max_steps: in
     twin, batch = rows.adapt(twin), rows.batch
     first = np.asarray(jax.vmap(lambda run: jnp.stack([twin.parameters(run)[name] for name in names]))(batch.run))
     mask = np.asarray(batch.mask)
-    # One scale for all outputs leaves their weights alone; it makes the damping independent of the unit.
-    spread = np.std(np.asarray(batch.y)[mask])
-    scale = spread * np.sqrt(mask.sum(axis=(1, 2))) if spread > 0 else np.ones(len(mask))
-    solution = _solve(twin, batch, names, jnp.asarray(np.maximum(scale, np.finfo(float).tiny)), max_steps)
+    unit = np.ones(mask.shape[-1]) if scale is None else np.asarray(scale, np.float64)
+    if unit.shape != mask.shape[-1:] or not (np.isfinite(unit) & (unit > 0)).all():
+        raise ValueError(f"scale={scale}: give one positive number for each of the {mask.shape[-1]} outputs.")
+    # One more factor for all outputs leaves their weights alone; it makes the damping independent of the unit.
+    spread = np.std((np.asarray(batch.y) / unit)[mask])
+    size = spread * np.sqrt(mask.sum(axis=(1, 2))) if spread > 0 else np.ones(len(mask))
+    sizes = np.maximum(size, np.finfo(float).tiny)[:, None] * unit
+    solution = _solve(twin, batch, names, jnp.asarray(sizes), max_steps)
     change, residual, jacobian, converged = (np.array(part) for part in solution)
-    residual = np.where(mask & (residual != PENALTY), residual * scale[:, None, None], np.nan)
-    jacobian = jacobian.reshape(*residual.shape, len(names)) * scale[:, None, None, None]
+    residual = np.where(mask & (residual != PENALTY), residual * sizes[:, None], np.nan)
+    jacobian = jacobian.reshape(*residual.shape, len(names)) * sizes[:, None, :, None]
     errors, covariance = np.full(change.shape, np.nan), np.full((*change.shape, len(names)), np.nan)
     failures: dict[str, str] = {}
     for index, run in enumerate(data.names):
         try:
-            result = uncertainty(residual[index], jacobian[index], names)
+            result = uncertainty(residual[index] / unit, jacobian[index] / unit[:, None], names)
         except ValueError as error:
             failures[run] = f"{error} A sample counts only if it was measured and its prediction is finite."
             change[index] = np.nan
@@ -94,11 +107,11 @@ def reestimate(twin: Twin, data: Dataset, names: Sequence[str], *, max_steps: in
 
 @quick_jit
 def _solve(
-    twin: Twin, batch: Batch, names: tuple[str, ...], scale: Float[Array, " R"], max_steps: int
+    twin: Twin, batch: Batch, names: tuple[str, ...], scale: Float[Array, "R k"], max_steps: int
 ) -> tuple[Float[Array, "R P"], Float[Array, "R T k"], Float[Array, "R N P"], Bool[Array, " R"]]:
     """The change of each run, its scaled residuals, their Jacobian, and whether it has converged."""
 
-    def run(row: Batch, scale: Float[Array, ""]) -> tuple[Array, Array, Array, Array]:
+    def run(row: Batch, scale: Float[Array, " k"]) -> tuple[Array, Array, Array, Array]:
         def residuals(change: Float[Array, " P"]) -> Array:
             p = twin.parameters(row.run)
             p = p | {name: p[name] * jnp.exp(change[index]) for index, name in enumerate(names)}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from twinfold.monitor._alarm import Alarm
+from twinfold.monitor._drift import fading_health, healthy_drifts
 from twinfold.monitor._life import Life
 from twinfold.monitor._limits import feature_limits, joint_limits
 from twinfold.monitor._state import check_format, decode, encode
@@ -77,6 +78,7 @@ class Monitor:
     confidence: float
     horizon: int
     first_alarm: int | None = None
+    findings: tuple[str, ...] = ()
 
     @staticmethod
     def calibrate(
@@ -110,6 +112,8 @@ class Monitor:
           `threshold`, the value at the end of life; `falling=False` if health rises to it.
         - `confidence` of the interval of the remaining life, which is simulated up to `horizon` cycles ahead.
 
+        Cycles in which the unit changes already are no healthy ones: `findings` of the monitor says so.
+
         **Raises:** `ValueError` if there are too few healthy cycles, or arguments that contradict each other.
         """
         if joint and (direction or allowed):
@@ -124,6 +128,7 @@ class Monitor:
             else feature_limits(healthy, false_alarm_rate=false_alarm_rate, direction=direction, allowed=allowed)
         )
         alarm = Alarm.start(limits, smoothing=smoothing, confirm=confirm)
+        findings = healthy_drifts(healthy, direction=direction, allowed=allowed)
         life = None
         if health is not None and threshold is not None:
             errors = [0.0] * len(health) if health_error is None else health_error
@@ -136,7 +141,8 @@ class Monitor:
             life = Life.start(float(np.nanmedian(health)), threshold, falling=falling)
             for value, error in zip(health, errors, strict=True):
                 life = life.update(float(value), float(error))
-        return Monitor(len(healthy), alarm, life, confidence, horizon)
+            findings = (*fading_health(health, threshold, falling=falling), *findings)
+        return Monitor(len(healthy), alarm, life, confidence, horizon, findings=findings)
 
     def update(self, features: Mapping[str, float], health: float = np.nan, health_error: float = 0.0) -> Record:
         """Take the next cycle.

@@ -17,7 +17,9 @@ def decode(kind: Any, value: Any) -> Any:
     if isinstance(value, Mapping):
         for cls in get_args(kind) or (kind,):
             hints = get_type_hints(cls)
-            if hints.keys() == value.keys():
+            # A field with a default may be newer than the state.
+            needed = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
+            if needed <= value.keys() <= hints.keys():
                 return cls(**{name: decode(hints[name], each) for name, each in value.items()})
         raise ValueError(f"The saved state is damaged (fields {', '.join(value)}): calibrate again.")
     if kind is np.ndarray:

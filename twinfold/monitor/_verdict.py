@@ -41,12 +41,16 @@ class Verdict:
 
 
 def judge_windows(
-    rows: Sequence[Mapping[str, Any]], false_alarm_rate: float, smoothing: float, healthy: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]],
+    false_alarm_rate: float,
+    smoothing: float,
+    healthy: Mapping[str, Any],
+    findings: Sequence[str] = (),
 ) -> Verdict:
     """Return the verdict on the rows of a watch.
 
     **Arguments:** `rows`; the stated `false_alarm_rate`; the `smoothing` of the running score; `healthy`, the result
-    of `cross_validate`.
+    of `cross_validate`; `findings` of the monitor.
     """
     judged = [row for row in rows if math.isfinite(row["score"])]
     remarks = ""
@@ -57,6 +61,7 @@ def judge_windows(
     missing = sum(row["missing"] for row in rows)
     remarks += f" {missing} measured values were missing." if missing else ""
     remarks += _warn_of_loose_limits(healthy, false_alarm_rate)
+    remarks += "".join(f" {finding}" for finding in findings)
     if not judged:
         return Verdict("unknown", f"No window could be judged.{remarks}", 0, 0, "")
     alarms = [row["alarm"] for row in judged]

@@ -145,7 +145,9 @@ class Watch:
     def verdict(self) -> Verdict:
         """The verdict on all rows."""
         alarm = self.monitor.alarm
-        return judge_windows(self.rows, alarm.limits.false_alarm_rate, alarm.smoothing, self.healthy)
+        return judge_windows(
+            self.rows, alarm.limits.false_alarm_rate, alarm.smoothing, self.healthy, self.monitor.findings
+        )
 
     def figure(self) -> "Figure":
         """Return a figure of the running score, its limit, and the largest change."""

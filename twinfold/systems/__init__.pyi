@@ -1,3 +1,4 @@
+from ._battery.capacity import capacity as capacity
 from ._battery.cell import battery as battery
 from ._battery.circuit import circuit as circuit
 from ._battery.equations import Interaction as Interaction

@@ -1,5 +1,6 @@
 """The configuration of a workspace: one TOML file, with the same names in Python and on the command line."""
 
+import re
 import tomllib
 from collections.abc import Sequence
 from math import isfinite
@@ -68,7 +69,8 @@ class DataConfig(Settings):
     `tail`: for a load, the largest value that is none; rows after its end are left out (see `without_tail`).
     `constant`: inputs that keep their first value in a run, such as the surroundings of a cell that starts at rest.
     `valid` and `test` are fractions of the runs (or their names) held out: to select the best parameters, and to
-    evaluate the result.
+    evaluate the result; `train` names those to train on (by default all others). A name is that of a run, of a group,
+    or a pattern such as `B00*`.
     """
 
     files: Strings = ()
@@ -96,6 +98,7 @@ class DataConfig(Settings):
     tail: dict[Name, Weight] = Field(default_factory=dict)
     constant: Names = ()
     warmup: Count | None = None
+    train: Names = ()
     valid: float | Names = 0.2
     test: float | Names = 0.2
 
@@ -232,6 +235,36 @@ class FollowConfig(Settings):
     max_assets: Count = 10_000
 
 
+class MonitorConfig(Settings):
+    """[monitor]: the quantity that wears, and what counts as its end; see `twinfold.monitor`.
+
+    `health`: a parameter of the twin, or a function of system.py, called with the twin and the parameters of a run
+    (`capacity(twin, p)`). `threshold`: its value at the end of life, or with `"80%"` a share of that of the healthy
+    runs; `falling = false` if it rises to it. `estimate`: the positive parameters that are re-estimated on every run,
+    from `outputs` (default: all of data.outputs).
+    """
+
+    health: OptionalName = ""
+    threshold: float | str | None = None
+    falling: bool = True
+    estimate: Names = ()
+    outputs: Names = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> "MonitorConfig":
+        share = isinstance(self.threshold, str)
+        if share and not re.fullmatch(r"\d+(\.\d+)?%", str(self.threshold)):
+            raise ValueError(f'monitor.threshold is {self.threshold!r}; give a number, or a share such as "80%".')
+        return self
+
+    def end_of_life(self, healthy: float) -> float:
+        """The threshold, where the health is `healthy` at first."""
+        assert self.threshold is not None, "checked with health"
+        if isinstance(self.threshold, str):
+            return healthy * float(self.threshold.removesuffix("%")) / 100
+        return self.threshold
+
+
 class Config(Settings):
     """All settings of a workspace, one field per section; `model` has the arguments of `twin()` in system.py.
 
@@ -252,6 +285,7 @@ class Config(Settings):
     run: RunConfig = RunConfig()
     export: ExportConfig = ExportConfig()
     follow: FollowConfig = FollowConfig()
+    monitor: MonitorConfig = MonitorConfig()
 
     def tables(self) -> dict[str, dict[str, Any]]:
         """The sections as plain tables, without the settings that are None."""

@@ -1,6 +1,7 @@
 """The measurements of a workspace: read as its configuration says, split into training, validation and test runs."""
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ def read_with_notes(config: DataConfig, folder: Path, **changes: Any) -> tuple[D
     With blocks, a run that is held out by its own name stays whole: a record made for testing is predicted from its
     start to its end.
     """
-    names = set(DataConfig.model_fields) - {"files", "valid", "test", "warmup", *LOADS}
+    names = set(DataConfig.model_fields) - {"files", "train", "valid", "test", "warmup", *LOADS}
     options = {name: getattr(config, name) for name in names} | {"source": config.files, "folder": folder}
     options["whole"] = [
         name for part in (config.valid, config.test) if not isinstance(part, float | int) for name in part
@@ -111,6 +112,9 @@ def options_for_files(
 def split_data(data: Dataset, config: DataConfig) -> DataSplit:
     """Split the runs, by fractions or by name; every part gets at least one run, the training part first."""
     notes, rest, test, valid = [], data, None, None
+    if config.train:
+        data, notes = _named_alone(data, config)
+        rest = data
     wanted = [name for name in ("valid", "test") if getattr(config, name)]
     fractions = [name for name in wanted if isinstance(getattr(config, name), float)]
     while len(data) < 1 + len(wanted) and fractions:
@@ -129,3 +133,18 @@ def split_data(data: Dataset, config: DataConfig) -> DataSplit:
             fraction = min(max(round(fraction * len(data)), 1), len(rest) - 1) / len(rest)
         rest, valid = rest.split(fraction)
     return DataSplit(rest, valid, test, tuple(notes))
+
+
+def _named_alone(data: Dataset, config: DataConfig) -> tuple[Dataset, list[str]]:
+    """The runs to train on, and those that are held out by name; a note says how many are left out."""
+    parts = {"data.train": set(data.matching(config.train, argument="data.train"))}
+    for name, value in (("data.valid", config.valid), ("data.test", config.test)):
+        if isinstance(value, tuple):
+            parts[name] = set(data.matching(value, argument=name))
+    for (one, these), (other, those) in itertools.combinations(parts.items(), 2):
+        if both := sorted(these & those):
+            raise ValueError(f"The run '{both[0]}' is in {one} and in {other}; it can be in one of them only.")
+    used = [name for name in data.names if any(name in part for part in parts.values())]
+    rest = len(data) - len(used)
+    notes = [f"{rest} of {len(data)} runs are in none of {', '.join(parts)}, and not used."] if rest else []
+    return data.select(used), notes

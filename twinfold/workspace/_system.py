@@ -26,7 +26,7 @@ class System:
     """What a system.py defines: the twin, the names of its states (None if not given), units, and the file's hash.
 
     `arguments` are those that `twin()` was called with, the default values of the others included; `build` is
-    `twin()` itself.
+    `twin()` itself; `functions` are all functions by name.
     """
 
     path: Path
@@ -36,6 +36,7 @@ class System:
     units: dict[str, str]
     arguments: dict[str, Any] = field(default_factory=dict)
     build: Callable[..., Any] = lambda: None
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def complete(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments, and the default values of the others. **Raises:** `ValueError` for an unknown name."""
@@ -112,7 +113,8 @@ def load_system(
         names = validate(_Names, {name: vars(module)[name] for name in _Names.model_fields if name in vars(module)})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return System(path, actual, twin, names.STATES, names.UNITS, complete, build)
+    functions = {name: value for name, value in vars(module).items() if isinstance(value, types.FunctionType)}
+    return System(path, actual, twin, names.STATES, names.UNITS, complete, build, functions)
 
 
 def _build(build: Callable[..., Any], arguments: Mapping[str, Any], path: Path) -> "tuple[Twin, dict[str, Any]]":

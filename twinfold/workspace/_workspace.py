@@ -39,7 +39,7 @@ class Workspace:
     def as_fitted(self, overrides: Sequence[str] = ()) -> "Workspace":
         """The workspace with the configuration that the fit in its run folder was made with.
 
-        The sections [run] and [follow] stay as they are: a fit does not depend on them.
+        The sections [run], [follow] and [monitor] stay as they are: a fit does not depend on them.
 
         **Arguments:** `overrides`, see `open_workspace`. Before the first fit, the workspace is returned as it is.
         """
@@ -49,7 +49,8 @@ class Workspace:
             stored = read_fit_config(self.run_folder, overrides)
         except FileNotFoundError:
             return self
-        return replace(self, config=stored.model_copy(update={"run": self.config.run, "follow": self.config.follow}))
+        own = {name: getattr(self.config, name) for name in ("run", "follow", "monitor")}
+        return replace(self, config=stored.model_copy(update=own))
 
     def differences(self, other: "Workspace") -> list[str]:
         """The settings, as `section.name`, that two workspaces do not have in common."""

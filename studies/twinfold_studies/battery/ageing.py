@@ -80,7 +80,7 @@ def ageing(
     quiet = false_alarms(summary, healthy)
     tables = [
         Table("ageing", f"Lives of cells and the twin of the new cell ({cells.source})", summary, caption=CAPTION),
-        Table("remaining_life", f"Remaining cycles ({cells.source})", ahead, caption=AHEAD),
+        Table("ageing_life", f"Remaining cycles ({cells.source})", ahead, caption=AHEAD),
         Table("false_alarms", "Alarms of healthy cells", quiet, caption=QUIET),
         *(
             [Table("ageing_others", f"Alarms of all other cells ({cells.source})", others, caption=OTHERS)]

@@ -28,16 +28,17 @@ Residuals = dict[str, list[tuple[np.ndarray, np.ndarray]]]
 
 def studied_lives(cells: Cells) -> dict[str, list[Discharge]]:
     """The clean discharges of three of NASA's cells, or of the first three long lives of a synthetic fleet."""
-    lives = _long_lives(cells)
+    lives = long_lives(cells)
     return {cell: lives[cell] for cell in (list(lives)[:3] if cells.synthetic else STUDIED) if cell in lives}
 
 
 def other_lives(cells: Cells) -> dict[str, list[Discharge]]:
     """The clean discharges of all other cells with enough of them."""
-    return {cell: each for cell, each in _long_lives(cells).items() if cell not in studied_lives(cells)}
+    return {cell: each for cell, each in long_lives(cells).items() if cell not in studied_lives(cells)}
 
 
-def _long_lives(cells: Cells) -> dict[str, list[Discharge]]:
+def long_lives(cells: Cells) -> dict[str, list[Discharge]]:
+    """The clean discharges of every cell with enough of them."""
     clean = cells.collection.select(kind="cycle", clean=True)
     return {cell: each for cell, each in clean.by_cell().items() if len(each) >= MIN_DISCHARGES}
 

@@ -18,6 +18,7 @@ from twinfold_studies.battery.cells import GROUPS, Cells, open_cells, pairs
 from twinfold_studies.battery.conditions import conditions
 from twinfold_studies.battery.efficiency import efficiency
 from twinfold_studies.battery.figures import interaction_curves, voltage_curves
+from twinfold_studies.battery.life import life
 from twinfold_studies.battery.models import HEATED, MODELS, SCALARS
 from twinfold_studies.battery.paper import paper_protocol, split
 from twinfold_studies.battery.showcase import showcase
@@ -28,7 +29,7 @@ from twinfold_studies.bench.experiment import Experiment, Findings, Options, Pic
 from twinfold_studies.bench.figures import curves, dots
 from twinfold_studies.bench.store import Store
 
-PROTOCOLS = ("paper", "calibrate", "temperature", "conditions", "transfer", "efficiency", "ageing")
+PROTOCOLS = ("paper", "calibrate", "temperature", "conditions", "transfer", "efficiency", "ageing", "life")
 ALL_MODELS = (
     "constant",
     "persistence",
@@ -108,6 +109,11 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
             sentences += found.sentences
             tables += found.tables
             pictures += found.pictures
+    if "life" in options.protocols:
+        followed = life(cells, store, log)
+        sentences += followed.sentences
+        tables += followed.tables
+        pictures += followed.pictures
     return Findings(sentences, tables, pictures)
 
 

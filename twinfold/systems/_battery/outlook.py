@@ -96,7 +96,7 @@ def outlook(
             raise ValueError(f"outlook({name}={value}): must be positive.")
     p = twin.parameters(run)
     x = jnp.asarray(x)
-    soc, capacity = _charge(twin, x, p)
+    soc, capacity = charge_left(twin, x, p)
 
     def after_pulse(i: Number) -> Number:
         ts = jnp.linspace(0.0, seconds, PULSE_STEPS + 1, dtype=x.dtype)
@@ -119,7 +119,7 @@ def outlook(
     )
 
 
-def _charge(twin: Twin, x: State, p: Parameters) -> tuple[Number, Number]:
+def charge_left(twin: Twin, x: State, p: Parameters) -> tuple[Number, Number]:
     """State of charge, and capacity in Ah."""
     if isinstance(twin.algebraic, Elements):
         return x[0], p["Q"]
@@ -139,6 +139,16 @@ def _voltages(
 
 def _energy(twin: Twin, x: State, charge: Number, current: float, celsius: float, low: float, p: Parameters) -> Number:
     """The energy in Wh of a discharge at constant current from x until the voltage falls to `low`."""
+    return discharge(twin, x, charge, current, celsius, low, p)[1]
+
+
+def discharge(
+    twin: Twin, x: State, charge: Number, current: float, celsius: float, low: float, p: Parameters
+) -> tuple[Number, Number]:
+    """Charge in Ah and energy in Wh of a discharge at constant current from x until the voltage falls to `low`.
+
+    `charge` is about what is left in Ah: the discharge is followed a tenth beyond it.
+    """
     hours = BEYOND * jnp.maximum(charge, 0.0) / current
     ts = 3600 * hours * jnp.linspace(0.0, 1.0, ENERGY_STEPS + 1, dtype=x.dtype)
     v = _voltages(twin, x, ts, jnp.full_like(charge, current), celsius, p)
@@ -148,4 +158,5 @@ def _energy(twin: Twin, x: State, charge: Number, current: float, celsius: float
     alive = jnp.cumprod((before > low).astype(v.dtype))
     # The last part of a step ends at the limit.
     mean = jnp.where(falling, (before + low) / 2, (before + after) / 2)
-    return current * jnp.sum(alive * share * mean * jnp.diff(ts)) / 3600
+    taken = current * alive * share * jnp.diff(ts) / 3600
+    return jnp.sum(taken), jnp.sum(taken * mean)

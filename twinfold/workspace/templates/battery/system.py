@@ -16,3 +16,8 @@ UNITS = {"time": "s", "temperature": "degC", "current": "A", "ambient": "degC"} 
 def twin(cell: str = "nasa_18650", per_cell: bool = False) -> tw.Twin:
     """The twin, before its scalars are fitted; `per_cell` for several cells, named by the column data.group."""
     return tw.systems.fitted_cell(cell, per_cell=per_cell)
+
+
+def capacity(twin: tw.Twin, p: dict) -> tw.typing.Scalar:
+    """The health that `twinfold monitor` follows: the charge in Ah that the full cell gives at 2 A down to 2.7 V."""
+    return tw.systems.capacity(twin, current=2.0, celsius=24.0, voltages=(2.7, 4.2), p=p)

@@ -88,5 +88,5 @@ def test_a_training_step_from_random_to_trained(tmp_path):
     run, direction = bench.program("robust").run, jnp.cos(jnp.arange(weights["half"].size)).reshape(5, -1)
     gradient = jnp.sum(run(weights["half"])[1] * direction)
     assert abs(gradient) > 0.01
-    ahead, behind = (run(weights["half"] + h * direction)[0] for h in (1e-5, -1e-5))
+    ahead, behind = (run(weights["half"] + h * direction)[0][0] for h in (1e-5, -1e-5))
     np.testing.assert_allclose((ahead - behind) / 2e-5, gradient, rtol=1e-6)

@@ -55,6 +55,8 @@ class AugmentedLagrangian(AbstractMethod):
     ) -> tuple[PyTree, Any, EpochReport, Evaluation]:
         inner, shift, epoch = state
         params, inner, report, after = self.inner.epoch(_shifted(problem, shift), params, inner, key, trains, before)
+        if problem.valid is None:  # losses with different multipliers cannot be compared
+            after = eqx.tree_at(lambda after: after.score, after, problem.score(params))
         due = trains & ((epoch + 1) % self.every == 0)
         # New multipliers change the loss: an inner method that has converged has to continue.
         last = eqx.tree_at(lambda report: report.finished, report, jnp.array(False))

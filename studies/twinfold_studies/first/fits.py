@@ -19,13 +19,13 @@ def fit_design(
 
     **Arguments:** `project`, written to `folder`; `design`; `system` of the project as its workspace loads it, which
     all designs share, so that what is compiled is reused; `refit`: after the fit, see `fit.refit`; `quick`: one seed
-    and few steps.
+    and fewer steps.
 
     **Returns:** errors `valid` and `test_before` of the fit to the training runs, and `test` of the refit, if there is
     one: root mean squares over the samples after the warm-up, each output divided by its standard deviation in the
     training record; `seconds` on this machine; the number of `weights`.
     """
-    quickly = ["fit.seeds=1", "fit.lm_steps=15", *(["fit.folds=2"] if refit else [])] if quick else []
+    quickly = ["fit.seeds=1", "fit.lm_steps=120", *(["fit.folds=2"] if refit else [])] if quick else []
     changes = [f"fit.refit={json.dumps(refit)}", "run.folder=" + json.dumps(f"runs/{design}"), *quickly]
     workspace = project.open(folder, design, changes)
     config, folds = workspace.config, workspace.load_folds()

@@ -2,9 +2,9 @@
 
     variance = that of start, process noise and sensors, carried along (`estimate`)  +  (dy/dp) cov(p) (dy/dp)'
 
-The noise is that of `twinfold follow`, estimated from the training data once and kept beside the model; cov(p) is the
-covariance of the unknown parameters from the residuals of the fit. Network weights count as known: what they have not
-learned is process noise.
+The noise is that of simulations (`fit_noise(open_loop=True)`), estimated once from the validation runs, which the fit
+has not seen, or else from the training runs, and kept beside the model; cov(p) is the covariance of the unknown
+parameters from the residuals of the fit. Network weights count as known: what they have not learned is process noise.
 """
 
 import dataclasses
@@ -34,6 +34,7 @@ from twinfold.workspace._fit import Fitted, seen_split
 from twinfold.workspace._simulate import SimulatedRun, run_start
 from twinfold.workspace._workspace import Workspace
 
+KEPT = "bands.json"
 MAX_RUNS = 40  # of each part whose coverage is computed
 
 
@@ -70,10 +71,10 @@ def prepare_bands(
     if not 0 < probability < 1:
         raise ValueError(f"--band {probability}: give the probability of the band, between 0 and 1, such as 0.9.")
     config, twin = workspace.config.follow, follow.plant_twin(fitted.twin)
-    kept, key = workspace.run_folder / follow.PREPARED, follow.estimate_key(config, fitted, run)
+    kept, key = workspace.run_folder / KEPT, follow.estimate_key(config, fitted, run)
     known = follow.read_kept(kept, key)
     if known is None:
-        known = follow.estimate_noise(workspace, fitted, twin, run, log)
+        known = follow.estimate_noise(workspace, fitted, twin, run, log, starts=lambda data: _started(fitted, data))
         write_text(kept, json.dumps({"key": key, **known}, indent=2) + "\n")
     estimator = follow.make_estimator(config, twin, Noise(known["process"], known["measurement"]), run)
     covariance = _parameter_covariance(workspace, fitted, log)
@@ -93,18 +94,30 @@ def with_bands(runs: Sequence[SimulatedRun], bands: Bands, *, run: str | None, g
 def band_coverage(fitted: Fitted, bands: Bands, data: Dataset) -> float:
     """The share of the measured values of the first `MAX_RUNS` runs that lie inside their bands."""
     runs = data.runs[:MAX_RUNS]
-    estimated = begun(fitted.twin, runs)
-    twin = fitted.twin if estimated is None else estimated[0]
     inside, count = 0.0, 0
-    for index, run in enumerate(runs):
-        p = twin.parameters(index if estimated is not None else None)
-        x0 = run_start(fitted, twin, index, run, p, None, True)
+    for run, x0 in zip(runs, _starts(fitted, runs), strict=True):
         lower, upper = bands.around(run, x0, exact_start=run.x0 is not None)
         mask = np.isfinite(run.y)
         if measured := int(mask.sum()):
             inside += float(coverage(lower[None], upper[None], run.y[None], mask[None])[0]) * measured
             count += measured
     return inside / count if count else float("nan")
+
+
+def _starts(fitted: Fitted, runs: Sequence[Run]) -> list[Any]:
+    """The initial state of each run, as `evaluate` has it."""
+    estimated = begun(fitted.twin, runs)
+    twin = fitted.twin if estimated is None else estimated[0]
+    own = [None if estimated is None else index for index in range(len(runs))]
+    return [
+        run_start(fitted, twin, index, run, twin.parameters(own[index]), None, True) for index, run in enumerate(runs)
+    ]
+
+
+def _started(fitted: Fitted, data: Dataset) -> Dataset:
+    """The same runs with their initial states."""
+    found = zip(data.runs, _starts(fitted, data.runs), strict=True)
+    return dataclasses.replace(data, runs=tuple(dataclasses.replace(run, x0=np.asarray(x0)) for run, x0 in found))
 
 
 def _parameter_covariance(workspace: Workspace, fitted: Fitted, log: Callable[[str], None]) -> np.ndarray | None:

@@ -127,7 +127,8 @@ def _circuit(runs: Runs, *, quick: bool) -> Model:
     current, known = first.w[:, 0], np.isfinite(first.y[:, 0])
     soc, volts = 1 - discharged(first.ts, current) / runs.capacity, first.y[:, 0]
     loaded = known & (current > 0)
-    lost = (volts[known & (current == 0)].max() - volts[loaded][0]) / current[loaded][0]
+    rest = max(float(np.nanmax(run.y[:, 0])) for run in runs.fitted.runs)
+    lost = (rest - volts[loaded][0]) / current[loaded][0]
     grid = np.linspace(0, 1, 21)
     table = np.interp(grid, soc[known][::-1], (volts + lost * current)[known][::-1])
     knots, guess = np.array(KNOTS), np.full(len(KNOTS), lost / 3)

@@ -20,7 +20,7 @@ from twinfold_studies.bench.protocols import PROTOCOLS
 from twinfold_studies.follow.plants import MEASURED, PROCESS, SENSOR, START, record
 from twinfold_studies.systems import system
 
-SEED, SEEDS = 2101, 4
+SEED, SEEDS = 2101, 2
 TRAINING_SAMPLES, TRAINING_NOISE, PARAMETERS = 60, 0.005, 300
 STAGES, LOSS = PROTOCOLS["best"].stages, tw.Loss()
 QUICK = (tw.LevenbergMarquardt(10, window=11),)

@@ -10,16 +10,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOMS = ("_core", "numerics", "model", "data", "systems", "train", "metrics")
+LIBRARY = Path(str(importlib.resources.files("twinfold")))
 STUDIES = Path(__file__).parents[1]
 STUDY_SOURCES = (STUDIES / "systems", STUDIES / "bench" / "contenders.py", STUDIES / "bench" / "problems.py")
 
 
 @functools.cache
 def code_fingerprint() -> str:
-    """Sixteen digits that change with the code, and not with comments and docstrings."""
-    root = Path(str(importlib.resources.files("twinfold")))
+    """Sixteen digits that change with the code that all studies share, and not with comments and docstrings."""
+    return fingerprint_of(*(LIBRARY / room for room in ROOMS), *STUDY_SOURCES)
+
+
+@functools.cache
+def fingerprint_of(*places: Path) -> str:
+    """Sixteen digits that change with the code of these files and folders."""
     digest = hashlib.sha256()
-    for path in _sources(*(root / room for room in ROOMS), *STUDY_SOURCES):
+    for path in _sources(*places):
         digest.update(path.name.encode())
         digest.update(normalised(path.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:16]

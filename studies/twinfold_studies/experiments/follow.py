@@ -102,6 +102,8 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
             digits=3,
         )
     ]
+    if learned:
+        tables.append(noise_table(learned))
     pictures = []
     if found:
         pictures.append(
@@ -224,6 +226,24 @@ def charge_table(cells: dict[str, dict[str, Any]]) -> Table:
         "network of the library, which has not seen them, scalars from the first discharge, noise from the next two, "
         f"judged on {JUDGED} more. circuit: two RC pairs, fitted to the same runs, with the same filter.",
         digits=3,
+    )
+
+
+def noise_table(learned: dict[str, dict[str, Any]]) -> Table:
+    """The noise of the learned twins, that of each state and each sensor in one cell of the table."""
+    rows = [
+        {"system": name, "noise": which}
+        | {kind: ", ".join(f"{std:.2g}" for std in noise[kind]) for kind in ("process", "measurement")}
+        for name, each in learned.items()
+        for which, noise in each["noise"].items()
+    ]
+    return Table(
+        "noise",
+        "Noise of the learned twins",
+        rows,
+        caption=f"Standard deviations, estimated; those of the plant are {PROCESS} (process) and {SENSOR} (sensors). "
+        "filtering: for the filter, from the innovations; simulation: for bands, from the errors of open-loop "
+        "predictions.",
     )
 
 

@@ -77,7 +77,7 @@ def cell_results(cells: Cells, cell: str, *, quick: bool) -> dict[str, Any]:
     """The numbers of a cell for the twin and the circuit."""
     build = walking if cell == WALKING else shipped
     return {
-        name: _judged(model, MAX_QUICK if quick else None) for name, model in build(cells, cell, quick=quick).items()
+        name: judged(model, MAX_QUICK if quick else None) for name, model in build(cells, cell, quick=quick).items()
     }
 
 
@@ -145,7 +145,7 @@ def _circuit(runs: Runs, *, quick: bool) -> Model:
     return Model(fit.twin, runs, np.array([1.0, 0.0, 0.0]), empty, lambda x: x[..., 0], 1)
 
 
-def _judged(model: Model, samples: int | None) -> dict[str, Any]:
+def judged(model: Model, samples: int | None) -> dict[str, Any]:
     """Errors of the state of charge, and of the voltage without measurements; of the first `samples` of each run."""
     twin, k = with_bias(model.twin, sensors=[0]), model.runs.noise.runs[0].y.shape[1]
     process = np.zeros(len(model.full))

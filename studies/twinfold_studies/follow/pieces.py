@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from twinfold_studies.battery.cells import open_cells
 from twinfold_studies.bench.experiment import Options
+from twinfold_studies.bench.fingerprint import LIBRARY, STUDIES, fingerprint_of
 from twinfold_studies.follow.cells import CELL_SETTINGS, NASA_CELLS, WALKING, cell_results
 from twinfold_studies.follow.consistency import exact_results, learned_results
 from twinfold_studies.follow.emps import EMPS_SETTINGS, emps_results
@@ -16,6 +17,7 @@ from twinfold_studies.real.loaders.emps import load
 from twinfold_studies.real.location import find_real
 
 QUICK_SYSTEMS = ("mass_spring", "rigid_body")
+OWN_CODE = (LIBRARY / "estimate", STUDIES / "follow")  # decides the numbers beside the code that all studies share
 
 
 class Piece(NamedTuple):
@@ -92,4 +94,6 @@ def pieces(options: Options) -> list[Piece]:
         )
         for name in options.systems
     ]
-    return [*found, Piece("dynamax", "dynamax", "follow-dynamax", [], differences)]
+    found.append(Piece("dynamax", "dynamax", "follow-dynamax", [], differences))
+    own = fingerprint_of(*OWN_CODE)
+    return [piece._replace(settings=[*piece.settings, own]) for piece in found]

@@ -81,6 +81,21 @@ def prepare_bands(
     return Bands(estimator, fitted.twin, np.asarray(known["std"], float), covariance, probability)
 
 
+def kept_bands(workspace: Workspace, fitted: Fitted, *, log: Callable[[str], None]) -> Bands | None:
+    """The bands of an earlier command, of the probability `follow.band`; None if there was none for this fit."""
+    config = workspace.config.follow
+    if follow.read_kept(workspace.run_folder / KEPT, follow.estimate_key(config, fitted, None)) is None:
+        return None
+    return prepare_bands(workspace, fitted, config.band, log=log)
+
+
+def bands_around(fitted: Fitted, bands: Bands, data: Dataset) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Lower and upper end [T, k] for the first `MAX_RUNS` runs."""
+    runs = data.runs[:MAX_RUNS]
+    starts = zip(runs, _starts(fitted, runs), strict=True)
+    return [bands.around(run, x0, exact_start=run.x0 is not None) for run, x0 in starts]
+
+
 def with_bands(runs: Sequence[SimulatedRun], bands: Bands, *, run: str | None, given: bool) -> list[SimulatedRun]:
     """Simulated runs with their bands; `given`: the initial states were, as --x0."""
     found = []
@@ -93,10 +108,8 @@ def with_bands(runs: Sequence[SimulatedRun], bands: Bands, *, run: str | None, g
 
 def band_coverage(fitted: Fitted, bands: Bands, data: Dataset) -> float:
     """The share of the measured values of the first `MAX_RUNS` runs that lie inside their bands."""
-    runs = data.runs[:MAX_RUNS]
     inside, count = 0.0, 0
-    for run, x0 in zip(runs, _starts(fitted, runs), strict=True):
-        lower, upper = bands.around(run, x0, exact_start=run.x0 is not None)
+    for run, (lower, upper) in zip(data.runs, bands_around(fitted, bands, data), strict=False):
         mask = np.isfinite(run.y)
         if measured := int(mask.sum()):
             inside += float(coverage(lower[None], upper[None], run.y[None], mask[None])[0]) * measured

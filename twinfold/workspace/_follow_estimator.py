@@ -25,6 +25,7 @@ from twinfold.model import Twin, Unknown
 from twinfold.monitor._limits import FeatureLimits
 from twinfold.workspace._config import FollowConfig
 from twinfold.workspace._fit import Fitted, seen_split
+from twinfold.workspace._start_std import start_std
 from twinfold.workspace._workspace import Workspace
 
 PREPARED = "follow.json"
@@ -121,7 +122,7 @@ def estimate_noise(
     starts: Callable[[Dataset], Dataset] | None = None,
 ) -> dict[str, Any]:
     """Noise and start: as set, or from the data, for a filter. With `starts`, which gives each run the state at its
-    beginning, for simulations from there.
+    beginning, for simulations from there: the start is then as uncertain as its estimate.
     """
     config, info = workspace.config.follow, fitted.info
     process = _by_name("process", config.process, info.states)
@@ -139,8 +140,14 @@ def estimate_noise(
                 f"({error}); set both."
             ) from None
         data, part = None, ""
+    exact = data is not None and all(each.x0 is not None for each in data.runs)
+    if starts is not None and data is not None:
+        data = starts(data)
     if std is None:
         std = _start_std(twin, info, measurement, data)
+        if starts is not None and data is not None and not exact:
+            sensor = _sensor_noise(data) if measurement is None else measurement
+            std = start_std(fitted.twin, data, np.array(sensor), np.array(std)).tolist()
     found = {"std": list(std), "limits": None, "healthy": data is not None}
     if not wanted:
         return found | {"process": process, "measurement": measurement}
@@ -153,8 +160,7 @@ def estimate_noise(
     log(f"Estimating the noise from the {part} data ...")
     start = _start(config, twin, info)
     if starts is not None:
-        std = np.zeros_like(std) if all(each.x0 is not None for each in data.runs) else std
-        data = starts(data)
+        std = np.zeros_like(std) if exact else std
     elif start is not None:
         runs = tuple(dataclasses.replace(each, x0=np.asarray(start, float)) for each in data.runs)
         data = dataclasses.replace(data, runs=runs)

@@ -8,6 +8,7 @@ parameters from the residuals of the fit. Network weights count as known: what t
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from scipy.stats import norm
 
 from twinfold._core import quick_jit
 from twinfold.data import Dataset, Run
-from twinfold.data._rows import begun
+from twinfold.data._batch import Batch
+from twinfold.data._rows import initial_state, rows_of
 from twinfold.estimate import AbstractGaussianFilter, Noise, simulate_with_band
 from twinfold.io import write_text
 from twinfold.metrics import coverage
@@ -31,7 +33,7 @@ from twinfold.model import Twin, simulate_unchecked
 from twinfold.report._estimates import MAX_PARAMETERS, raw_uncertainty
 from twinfold.workspace import _follow_estimator as follow
 from twinfold.workspace._fit import Fitted, seen_split
-from twinfold.workspace._simulate import SimulatedRun, run_start
+from twinfold.workspace._simulate import SimulatedRun
 from twinfold.workspace._workspace import Workspace
 
 KEPT = "bands.json"
@@ -91,8 +93,8 @@ def kept_bands(workspace: Workspace, fitted: Fitted, *, log: Callable[[str], Non
 
 def bands_around(fitted: Fitted, bands: Bands, data: Dataset) -> list[tuple[np.ndarray, np.ndarray]]:
     """Lower and upper end [T, k] for the first `MAX_RUNS` runs."""
-    runs = data.runs[:MAX_RUNS]
-    starts = zip(runs, _starts(fitted, runs), strict=True)
+    first = dataclasses.replace(data, runs=data.runs[:MAX_RUNS])
+    starts = zip(first.runs, _starts(fitted, first), strict=True)
     return [bands.around(run, x0, exact_start=run.x0 is not None) for run, x0 in starts]
 
 
@@ -117,20 +119,22 @@ def band_coverage(fitted: Fitted, bands: Bands, data: Dataset) -> float:
     return inside / count if count else float("nan")
 
 
-def _starts(fitted: Fitted, runs: Sequence[Run]) -> list[Any]:
+def _starts(fitted: Fitted, data: Dataset) -> np.ndarray:
     """The initial state of each run, as `evaluate` has it."""
-    estimated = begun(fitted.twin, runs)
-    twin = fitted.twin if estimated is None else estimated[0]
-    own = [None if estimated is None else index for index in range(len(runs))]
-    return [
-        run_start(fitted, twin, index, run, twin.parameters(own[index]), None, True) for index, run in enumerate(runs)
-    ]
+    rows = rows_of(fitted.twin, data)
+    return np.asarray(_first_states(rows.adapt(fitted.twin), rows.batch))
+
+
+@quick_jit
+@functools.partial(jax.vmap, in_axes=(None, 0))
+def _first_states(twin: Twin, row: Batch) -> Array:
+    return initial_state(twin, row, twin.parameters(row.run))
 
 
 def _started(fitted: Fitted, data: Dataset) -> Dataset:
     """The same runs with their initial states."""
-    found = zip(data.runs, _starts(fitted, data.runs), strict=True)
-    return dataclasses.replace(data, runs=tuple(dataclasses.replace(run, x0=np.asarray(x0)) for run, x0 in found))
+    found = zip(data.runs, _starts(fitted, data), strict=True)
+    return dataclasses.replace(data, runs=tuple(dataclasses.replace(run, x0=x0) for run, x0 in found))
 
 
 def _parameter_covariance(workspace: Workspace, fitted: Fitted, log: Callable[[str], None]) -> np.ndarray | None:

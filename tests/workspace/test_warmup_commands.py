@@ -87,7 +87,7 @@ def test_a_new_file_is_simulated_from_its_first_samples(project, tmp_path, monke
     assert "No alarm" in call("monitor", folder / "new.csv", "-C", folder, "--out", tmp_path / "monitor")
 
 
-def test_bands_around_estimated_starts_contain_what_they_say(project):
+def test_bands_around_estimated_starts_contain_what_they_say(project, tmp_path, monkeypatch):
     """The model is right, so the bands are those of the sensor and of a start that 15 samples tell."""
     folder, _ = project
     own = ("-C", folder, "--set", "data.valid=0", "--set", "run.folder=runs/second")
@@ -103,3 +103,11 @@ def test_bands_around_estimated_starts_contain_what_they_say(project):
     page = (folder / "page/index.html").read_text(encoding="utf-8")
     assert "contains a measurement with a probability of 90 %." in page
     assert '"upper residual"' in page
+    # Runs of the fit and a run that it has not seen, in one file.
+    monkeypatch.chdir(tmp_path)
+    call("simulate", folder / "a.csv", *own, "--no-plot")
+    with (tmp_path / "simulation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    with (folder / "a.csv").open() as file:
+        measured = [float(row["y"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose([float(row["y"]) for row in rows], measured, atol=5 * 0.02)

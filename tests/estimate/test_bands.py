@@ -32,6 +32,19 @@ def test_the_band_of_a_linear_twin_is_exact():
         np.testing.assert_allclose(found.y_std[:, 0], np.sqrt(4 * variance + 0.01**2), rtol=1e-5)
 
 
+def test_without_measurements_a_follower_is_the_stepper_with_a_band():
+    twin = tw.Twin(lambda x, w: jnp.stack([x[1], w[0] - jnp.sin(x[0])]), observe=lambda x: x[:1])
+    estimator = ExtendedKalmanFilter(twin, Noise([0.0, 0.05], [0.02]))
+    w, x0, std = np.cos(3 * TS)[:, None], [0.8, 0.0], [0.1, 0.2]
+    follower, stepper = Follower(estimator, x0, std), twin.stepper(x0)
+    found = [follower.step(t, each) for t, each in zip(TS, w, strict=True)]
+    free = [stepper.step(t, each) for t, each in zip(TS, w, strict=True)]
+    np.testing.assert_allclose([each.y for each in found], [each.y for each in free], rtol=1e-12)
+    known = simulate_with_band(estimator, x0, std, TS, w)
+    np.testing.assert_allclose([each.band(0.9) for each in found], np.stack(known.band(0.9), axis=1), rtol=1e-12)
+    assert np.ptp(known.y_std) > 0.05
+
+
 def test_the_band_of_a_twin_on_a_manifold_lies_in_its_tangent_space():
     """A point on the unit circle: only its angle is uncertain, and noise across the circle does not count."""
     twin = tw.Twin(

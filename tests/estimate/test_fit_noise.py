@@ -40,8 +40,32 @@ def test_known_levels_are_found():
     # A maximum: every other level, by a fifth more or less, is less likely.
     for factors in ([1.2, 1, 1], [0.8, 1, 1], [1, 1.2, 1], [1, 0.8, 1], [1, 1, 1.2], [1, 1, 0.8]):
         noise = Noise([0.0, factors[0] * found.noise.process[1]], found.noise.measurement * np.array(factors[1:]))
-        other = eqx.filter_jit(_log_likelihood)(ExtendedKalmanFilter(TWIN, noise), records().batch(), (0.01, 0.01))
+        start = {"std": (0.01, 0.01), "parameters": None, "exact_level": False}
+        other = eqx.filter_jit(_log_likelihood)(ExtendedKalmanFilter(TWIN, noise), records().batch(), start)
         assert other < found.log_likelihood - 0.5
+
+
+def test_levels_of_an_open_loop_make_its_errors_as_large_as_its_bands():
+    """A constant push that the model does not know: innovations hardly show it, the errors of a simulation do.
+
+    x' = c is predicted as x' = 0, with c = +-0.3 at random: at time t the squared error is 0.09 t^2 on average, beside
+    that of the sensor. Of white process noise q and a sensor r the variance is r^2 + q^2 t, and the composite
+    likelihood is stationary where the derivatives of sum log(v) + e / v vanish.
+    """
+    ts, rng = np.arange(0.0, 2.05, 0.1), np.random.default_rng(3)
+    pushes = 0.3 * np.where(np.arange(200) % 2, 1.0, -1.0)
+    y = pushes[:, None] * ts + 0.05 * rng.normal(size=(200, len(ts)))
+    data = tw.Dataset.from_arrays(ts, y[..., None], x0=[np.zeros(1)] * 200)
+    estimator = ExtendedKalmanFilter(tw.Twin(lambda x: 0 * x, integrator=tw.Euler()), Noise([0.1], [0.1]))
+    found = fit_noise(estimator, data, std=[0.0], open_loop=True)
+    assert found.converged
+    q, r = float(found.noise.process[0]), float(found.noise.measurement[0])
+    variance, square = r**2 + q**2 * ts, np.mean(y**2, axis=0)
+    slope = (1 - square / variance) / variance
+    scale = np.abs(slope).sum()
+    assert abs(slope.sum()) < 1e-3 * scale
+    assert abs((slope * ts).sum()) < 1e-3 * scale
+    assert q > 1.5 * float(fit_noise(estimator, data, std=[0.0]).noise.process[0])  # the innovations see less
 
 
 @pytest.mark.slow

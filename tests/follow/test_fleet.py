@@ -90,7 +90,8 @@ def test_a_bad_sample_is_reported_and_contained():
     assert give(0.0, w=np.nan).message[0] == fleet_module.NO_INPUT
     assert give(0.0).ok[0]
     assert give(0.1, w=np.inf).message[0] == fleet_module.HELD
-    assert give(0.1).message[0] == fleet_module.BEFORE
+    assert give(0.1).message[0] == fleet_module.AGAIN
+    assert give(0.05).message[0] == fleet_module.BEFORE
     assert give(np.nan).message[0] == fleet_module.NO_TIME
     assert give(0.2, y=1e300).message[0] == fleet_module.REFUSED
     assert give(0.3).ok[0]
@@ -111,6 +112,26 @@ def test_a_bad_sample_is_reported_and_contained():
     assert [give(10.5 + 0.1 * k).message[0] for k in range(10)] == [fleet_module.BEFORE] * 10
     assert give(11.6).message[0] == fleet_module.SET_BACK
     assert give(11.7).ok[0]
+
+
+def test_outputs_at_different_rates_each_on_a_line_of_its_own():
+    """The model and the outputs are linear: two values one after the other tell what both tell together."""
+    twin = tw.Twin(lambda x: jnp.stack([x[1], -x[0]]), integrator=tw.Midpoint())
+    estimator = ExtendedKalmanFilter(twin, Noise([0.1, 0.1], [0.05, 0.2]))
+    together, apart = (Fleet(estimator, [1.0, 0.0], std=[0.1, 0.5]) for _ in range(2))
+    for k in range(8):
+        t, y = k / 10, np.array([np.cos(0.1 * k), -np.sin(0.1 * k)])
+        if k % 4:  # the second output is measured at every fourth sample only
+            y[1] = np.nan
+        whole = together.step(["a"], [t], None, [y])
+        part = apart.step(["a"], [t], None, [[y[0], np.nan]])
+        if k % 4 == 0:
+            part = apart.step(["a"], [t], None, [[7.0, y[1]]])  # what is known already is not used again
+            assert part.accepted[0].tolist() == [False, True]
+        assert part.ok[0]
+        np.testing.assert_allclose(part.x, whole.x, rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(part.x_std, whole.x_std, rtol=1e-11)
+    assert apart.step(["a"], [0.7], None, [[1.0, np.nan]]).message == [fleet_module.AGAIN]
 
 
 def test_the_state_of_another_estimator_is_refused():

@@ -302,6 +302,32 @@ def test_a_fit_adds_spread_training_curves_and_the_violation(tmp_path):
     assert float(rows(tmp_path / "parameters.csv")[0]["inflation"]) >= 1
 
 
+def test_bands_are_drawn_for_the_runs_that_have_one(tmp_path):
+    ts = np.linspace(0, 1, 6)
+    twin = tw.Twin(lambda x, p: -p["k"] * x, params={"k": tw.Unknown(1.0)})
+    data = tw.Dataset.from_arrays(ts, [np.exp(-ts), np.exp(-2 * ts)], names=["a", "b"], output_names=["x"])
+    given = {"title": "t", "twin": twin, "train": data, "metrics": {}, "config": {}, "info": {}}
+    y = np.exp(-ts)[:, None]
+    page = write_twin_report(
+        tmp_path / "with", **given, bands={"train": [(y - 0.1, y + 0.2)]}, probability=0.95
+    ).read_text(encoding="utf-8")
+    assert "contains a measurement with a probability of 95 %." in page
+    first, second = content(page)["runs"]
+    np.testing.assert_allclose([*first["lower"], *first["upper"]], [y[:, 0] - 0.1, y[:, 0] + 0.2], rtol=1e-5)
+    assert second["lower"] == second["upper"] == [[None] * 6]
+    # Around the prediction, which is exp(-t) here, and around the residual.
+    np.testing.assert_allclose(first["lower residual"][0], -0.1, atol=1e-4)
+    np.testing.assert_allclose(first["upper residual"][0], 0.2, atol=1e-4)
+    drawn = [each for each in content(page)["outputs"]["output-0"]["data"] if each["name"] == "95 % band"]
+    assert [(each["column"], each.get("yaxis")) for each in drawn] == [
+        (["upper", 0], None),
+        (["upper residual", 0], "y2"),
+    ]
+    without = write_twin_report(tmp_path / "without", **given).read_text(encoding="utf-8")
+    assert "grey band" not in without
+    assert "lower" not in content(without)["runs"][0]
+
+
 def test_a_split_that_cannot_be_predicted_is_reported_and_the_rest_is_written(tmp_path):
     def decay(x, p):
         return -p["k"] * x

@@ -3,6 +3,7 @@
 import dataclasses
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -14,6 +15,7 @@ from twinfold.workspace import open_workspace
 from twinfold.workspace._bands import Bands, band_coverage, prepare_bands, with_bands
 from twinfold.workspace._fit import Fitted
 from twinfold.workspace._simulate import SimulatedRun, simulation_rows
+from twinfold.workspace._start_std import start_std
 from twinfold.workspace._system import System
 
 TS = np.linspace(0.0, 1.0, 41)
@@ -67,6 +69,34 @@ def test_the_table_has_the_ends_of_the_band(tmp_path):
     half = norm.isf(0.05) * SENSOR
     assert (rows[0]["x_low"], rows[0]["x_high"]) == pytest.approx((1 - half, 1 + half))
     assert all(row["x_low"] < row["x"] < row["x_high"] for row in rows)
+
+
+def test_a_computed_start_is_as_uncertain_as_the_sensors_make_it():
+    twin = tw.Twin(
+        lambda x: jnp.stack([x[1], -x[0]]), observe=lambda x: x[:1], initial=lambda y: jnp.stack([2 * y[0], 0.0])
+    )
+    data = tw.Dataset.from_arrays(TS, [np.cos(TS)[:, None]], x0=[np.array([2.0, 0.0])])
+    np.testing.assert_allclose(start_std(twin, data, np.array([0.1]), np.array([9.0, 9.0])), [0.2, 0.0], rtol=1e-6)
+
+
+def test_an_estimated_start_is_as_uncertain_as_its_samples_leave_it():
+    """Least squares: 1 / variance = sum of (dy/dx0)^2 / sensor^2 over the samples seen, of which one is missing."""
+    seen, sensor, widest = 6, 0.1, 0.3
+    twin = tw.Twin(
+        lambda x: jnp.stack([-RATE * x[0], 0 * x[1]]),
+        observe=lambda x: x[:1],
+        initial=tw.Unknown(np.ones(2), per_run=True),
+        integrator=tw.RK4(2),
+        warmup=seen,
+    )
+    y = np.exp(-RATE * TS)[:, None]
+    y[2] = np.nan
+    slope = np.exp(-RATE * TS[:seen])
+    first = 1 / np.sqrt(np.sum(np.delete(slope, 2) ** 2) / sensor**2 + widest**-2)
+    found = start_std(
+        twin, tw.Dataset.from_arrays(TS, [y], x0=[np.ones(2)]), np.array([sensor]), np.array([widest, widest])
+    )
+    np.testing.assert_allclose(found, [first, widest], rtol=1e-5)  # nothing is seen of the second state
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.0, 90.0])

@@ -1,6 +1,7 @@
 """`data.warmup` from the command line: a hidden speed, in runs that start anywhere."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -84,3 +85,29 @@ def test_a_new_file_is_simulated_from_its_first_samples(project, tmp_path, monke
         first = next(csv.DictReader(file))
     np.testing.assert_allclose([float(first["x0"]), float(first["x1"])], [np.cos(2), -np.sin(2)], atol=0.05)
     assert "No alarm" in call("monitor", folder / "new.csv", "-C", folder, "--out", tmp_path / "monitor")
+
+
+def test_bands_around_estimated_starts_contain_what_they_say(project, tmp_path, monkeypatch):
+    """The model is right, so the bands are those of the sensor and of a start that 15 samples tell."""
+    folder, _ = project
+    own = ("-C", folder, "--set", "data.valid=0", "--set", "run.folder=runs/second")
+    call("fit", "-q", *own)
+    call("evaluate", *own, "--band", "0.9")
+    metrics = json.loads((folder / "runs/second/metrics.json").read_text())
+    shares = [metrics["twin"][part]["coverage"] for part in ("train", "test")]
+    assert 0.85 < np.average(shares, weights=[5, 1]) < 0.95  # of 360 values
+    kept = json.loads((folder / "runs/second/bands.json").read_text())
+    assert max(kept["std"]) < 0.02  # and not a tenth of the range, 0.2
+    assert kept["measurement"][0] == pytest.approx(0.02, rel=0.25)
+    call("report", *own, "--out", folder / "page")
+    page = (folder / "page/index.html").read_text(encoding="utf-8")
+    assert "contains a measurement with a probability of 90 %." in page
+    assert '"upper residual"' in page
+    # Runs of the fit and a run that it has not seen, in one file.
+    monkeypatch.chdir(tmp_path)
+    call("simulate", folder / "a.csv", *own, "--no-plot")
+    with (tmp_path / "simulation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    with (folder / "a.csv").open() as file:
+        measured = [float(row["y"]) for row in csv.DictReader(file)]
+    np.testing.assert_allclose([float(row["y"]) for row in rows], measured, atol=5 * 0.02)

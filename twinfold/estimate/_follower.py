@@ -94,7 +94,8 @@ class Follower:
         """The estimate at the next sample, or at one that comes late.
 
         **Arguments:** its time `t`, at any distance from the last; its inputs `w`, NaN where one is missing (its last
-        value is then held); the measurement `y`, NaN where a value is missing, or None.
+        value is then held); the measurement `y`, NaN where a value is missing, or None: without measurements it
+        is `Twin.stepper` with a band.
 
         **Returns:** the estimate at time t, from the samples up to there: for one that comes late the same as if it had
         come in time. `latest` has the present one.

@@ -25,6 +25,7 @@ MAX_BACKWARDS = 10  # samples in a row before the last one, after which the cloc
 MAX_REFUSED = 50  # samples in a row of which nothing was used, after which the filter has lost its plant
 
 BEFORE = "The time is not after that of the last sample: left out."
+AGAIN = "The sample of this time has these outputs already: left out."
 NO_TIME = "The time is not a number: left out."
 NO_INPUT = "An input of the first sample is missing: the asset has not started."
 NO_START = "The first sample does not give a state to start from (a missing measurement): the asset has not started."
@@ -71,10 +72,13 @@ class FleetOutput:
 class Fleet:
     """The running state of all assets that follow one estimator.
 
-    An asset joins with its first sample. No sample raises an exception: a clock that goes back, a missing value, an
-    outlier or a model that diverges is reported for that asset, and the others go on. An asset whose model failed,
-    whose clock was set back (more than ten samples in a row are earlier than one before them), of which every value was
-    refused for fifty samples, or that was silent for more than `max_gap` starts over.
+    An asset joins with its first sample. Outputs may be measured at different rates: what is not measured is NaN, and a
+    second sample of the same time adds the outputs that were missing in the first.
+
+    No sample raises an exception: a clock that goes back, a missing value, an outlier or a model that diverges is
+    reported for that asset, and the others go on. An asset whose model failed, whose clock was set back (more than ten
+    samples in a row are earlier than one before them), of which every value was refused for fifty samples, or that was
+    silent for more than `max_gap` starts over.
 
     **Arguments:** the `estimator`; `x0`, the state at the first sample of each asset, or None where the twin computes
     it from the measurement; `std`, its standard deviations or covariance; `parameters` and `level` as for
@@ -155,7 +159,7 @@ class Fleet:
         rows = np.array([place_of(self.assets, name) for name in assets], int)
         store.reserve(len(self.assets))
         notes: list[list[str]] = [[] for _ in assets]
-        first, usable = self._sort_out(store, rows, t, inputs, notes)
+        first, usable = self._sort_out(store, rows, t, inputs, y, notes)
         fresh = np.flatnonzero(first & usable)
         for part in np.split(fresh, range(BATCH, len(fresh), BATCH)) if len(fresh) else ():
             began = self._call(self._begin, len(part), t[part], inputs[part], y[part])
@@ -172,18 +176,24 @@ class Fleet:
             self._inputs = inputs
             k = self.estimator.noise.outputs
             shapes = [jax.ShapeDtypeStruct((BATCH, *shape), self.dtype) for shape in ((), (inputs,), (k,))]
-            self._store = Store.empty(jax.eval_shape(self._begin, *shapes))
+            self._store = Store.empty(jax.eval_shape(self._begin, *shapes), k)
         elif inputs != self._inputs:
             raise ValueError(f"w has {inputs} columns; the samples before it had {self._inputs}.")
         return self._store
 
     def _sort_out(
-        self, store: Store, rows: np.ndarray, t: np.ndarray, w: np.ndarray, notes: list[list[str]]
+        self, store: Store, rows: np.ndarray, t: np.ndarray, w: np.ndarray, y: np.ndarray, notes: list[list[str]]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Which samples are the first of an asset, and which can be used; missing inputs are held in place."""
+        """Which samples are the first of an asset, and which can be used.
+
+        In place: missing inputs are held, and a second sample of one time keeps the outputs that the first had not.
+        """
         started, last = store.started[rows], store.belief.t[rows]
         timed = np.isfinite(t)
-        early = timed & started & ~(t > last)
+        same = timed & started & (t == last)
+        y[same[:, None] & store.measured[rows]] = np.nan
+        added = same & np.isfinite(y).any(axis=1)
+        early = timed & started & ~(t > last) & ~added
         store.backwards[rows] = np.where(early, store.backwards[rows] + 1, np.where(timed, 0, store.backwards[rows]))
         set_back = early & (store.backwards[rows] > MAX_BACKWARDS)
         silent = timed & started & (t - last > self.max_gap)
@@ -197,7 +207,8 @@ class Fleet:
         left_out = early & ~set_back
         for mask, text in (
             (~timed, NO_TIME),
-            (left_out, BEFORE),
+            (left_out & ~same, BEFORE),
+            (left_out & same, AGAIN),
             (set_back, SET_BACK),
             (silent, GAP),
             (timed & lacking & ~left_out, NO_INPUT),
@@ -205,7 +216,10 @@ class Fleet:
         ):
             for place in np.flatnonzero(mask):
                 notes[place].append(text)
-        return first, timed & ~lacking & ~left_out
+        usable = timed & ~lacking & ~left_out
+        kept = np.where((usable & added)[:, None], store.measured[rows], False)
+        store.measured[rows] = np.where(usable[:, None], kept | np.isfinite(y), store.measured[rows])
+        return first, usable
 
     def _advance(
         self,

@@ -8,25 +8,28 @@ import jax
 import numpy as np
 
 BELIEF = "belief"  # in the names of saved arrays
-COUNTERS = ("started", "backwards", "refused")
+COUNTERS = ("started", "backwards", "refused", "measured")
 
 
 @dataclass(eq=False)
 class Store:
     """`belief`: an estimator's belief with a leading axis of the assets; `started`: whether an asset has one;
     how many samples of it in a row were earlier than the last one that was used (`backwards`), or had no value that
-    was accepted (`refused`)."""
+    was accepted (`refused`); which outputs were measured at the time of the last one (`measured` [R, k])."""
 
     belief: Any
     started: np.ndarray
     backwards: np.ndarray
     refused: np.ndarray
+    measured: np.ndarray
 
     @staticmethod
-    def empty(shapes: Any) -> "Store":
-        """A store without assets, for beliefs of these shapes behind their first axis."""
+    def empty(shapes: Any, outputs: int) -> "Store":
+        """A store without assets, for beliefs of these shapes behind their first axis, and so many outputs."""
         belief = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape[1:]), leaf.dtype), shapes)
-        return Store(belief, np.zeros(0, bool), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return Store(
+            belief, np.zeros(0, bool), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, outputs), bool)
+        )
 
     def reserve(self, count: int) -> None:
         """Make room for so many assets; by doubling, so that the time for it is that of the samples."""

@@ -338,6 +338,9 @@ class Twin(eqx.Module):
     ) -> Stepper:
         """The twin one sample at a time, for use beside a running plant: `stepper.step(t, w, y)`.
 
+        It compares the measurements and is not corrected by them. `twinfold.estimate.Follower` is; given inputs alone,
+        it has the same predictions, with a band.
+
         **Arguments:** as for `simulate`; `x0` may be left out where the first measurement gives it.
         """
         first = None if x0 is None else jnp.asarray(x0)

@@ -14,6 +14,7 @@ from twinfold.report._numbers import json_numbers
 from twinfold.report._predictions import SplitPredictions
 
 TWIN, RESIDUAL, BAND = COLOURS[1], COLOURS[4], "rgba(0, 114, 178, 0.18)"
+UNCERTAIN = "rgba(31, 36, 48, 0.12)"  # of a band that is not that of the seeds, around it
 SPLIT_COLOURS = {"train": COLOURS[1], "valid": COLOURS[2], "test": COLOURS[4]}
 ROUNDING = 1e-12  # violations that are all smaller share one scale
 MAX_EPOCHS = 1500  # points of a training curve
@@ -42,19 +43,27 @@ def line(name: str, colour: str, *, width: float = 1.8, dash: str = "solid", **o
     return {"type": "scatter", "mode": "lines", "name": name, "line": style, **options}
 
 
-def band(low: Mapping[str, Any], high: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The band between two lines, given by their data."""
-    edge = {"width": 0.0, "hoverinfo": "skip"}
+def band(
+    low: Mapping[str, Any], high: Mapping[str, Any], name: str = "all seeds", colour: str = BAND, **options: Any
+) -> list[dict[str, Any]]:
+    """The band between two lines, given by their data; `options` of both."""
+    edge = {"width": 0.0, "hoverinfo": "skip"} | options
     return [
-        line("", BAND, showlegend=False, **edge, **low),
-        line("all seeds", BAND, fill="tonexty", fillcolor=BAND, **edge, **high),
+        line("", colour, **edge | {"showlegend": False}, **low),
+        line(name, colour, fill="tonexty", fillcolor=colour, **edge, **high),
     ]
 
 
-def output_figure(index: int, name: str, units: Mapping[str, str], *, bands: bool) -> dict[str, Any]:
-    """One output of a run over time, with the residual below; the script fills in the `column` of the chosen run."""
+def output_figure(
+    index: int, name: str, units: Mapping[str, str], *, bands: bool, probability: float | None = None
+) -> dict[str, Any]:
+    """One output of a run over time, with the residual below; the script fills in the `column` of the chosen run.
+
+    `bands` of the seeds, and the one that contains a measurement with a `probability`.
+    """
     markers = {"type": "scatter", "mode": "markers", "name": "measured"}
     traces = [
+        *([] if probability is None else _uncertainty(index, probability)),
         *(band({"column": ["low", index]}, {"column": ["high", index]}) if bands else []),
         line("twin", TWIN, width=2.4, column=["predicted", index]),
         # After the line, so that both are visible where they agree.
@@ -69,6 +78,15 @@ def output_figure(index: int, name: str, units: Mapping[str, str], *, bands: boo
         yaxis=axis(label(name, units), domain=[0.36, 1]),
         yaxis2=axis("residual", domain=[0, 0.27], zerolinecolor=GREY),
     )
+
+
+def _uncertainty(index: int, probability: float) -> list[dict[str, Any]]:
+    """The band that contains a measurement with this probability, around the prediction and around the residual."""
+    name, below = f"{100 * probability:.3g} % band", {"yaxis": "y2", "showlegend": False}
+    return [
+        *band({"column": ["lower", index]}, {"column": ["upper", index]}, name, UNCERTAIN),
+        *band({"column": ["lower residual", index]}, {"column": ["upper residual", index]}, name, UNCERTAIN, **below),
+    ]
 
 
 def input_figure(names: Sequence[str], units: Mapping[str, str], interpolation: str) -> dict[str, Any]:

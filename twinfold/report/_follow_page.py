@@ -89,9 +89,7 @@ def _figures(
 
 
 def _band(name: str, low: Any, high: Any) -> list[dict[str, Any]]:
-    edges = band({"column": low}, {"column": high})
-    edges[1]["name"] = name
-    return edges
+    return band({"column": low}, {"column": high}, name)
 
 
 def _output_figure(index: int, name: str, units: Mapping[str, str], probability: float) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -105,15 +105,33 @@ def _select_seed(predictions: Predictions, seed: int) -> Predictions:
     return dataclasses.replace(predictions, **values, result=tree_take(predictions.result, one))
 
 
-def page_runs(splits: Mapping[str, SplitPredictions]) -> list[dict[str, Any]]:
-    """One entry per run for the script of the page: times, measured and predicted values of each output, inputs."""
+Ends = tuple[np.ndarray, np.ndarray]  # the lower and upper end of a band [T, k]
+
+
+def page_runs(
+    splits: Mapping[str, SplitPredictions], bands: Mapping[str, Sequence[Ends]] | None = None
+) -> list[dict[str, Any]]:
+    """One entry per run for the script of the page: times, measured and predicted values of each output, inputs.
+
+    `bands` of the first runs of each split.
+    """
     runs = sum(len(each.data) for each in splits.values())
     columns = 5 * max((len(each.data.output_names) for each in splits.values()), default=1)
     most = int(np.clip(MAX_VALUES // max(runs * columns, 1), 200, MAX_SAMPLES))
-    return [_page_run(split, each, run, most) for split, each in splits.items() for run in range(len(each.data))]
+    return [
+        _page_run(split, each, run, most, None if not bands else _band_of(each, run, bands.get(split, ())))
+        for split, each in splits.items()
+        for run in range(len(each.data))
+    ]
 
 
-def _page_run(split: str, each: SplitPredictions, run: int, most: int) -> dict[str, Any]:
+def _band_of(each: SplitPredictions, run: int, known: Sequence[Ends]) -> Ends:
+    """The band of a run; NaN for one that has none."""
+    empty = np.full((int(each.predictions.length[run]), len(each.data.output_names)), np.nan)
+    return known[run] if run < len(known) else (empty, empty)
+
+
+def _page_run(split: str, each: SplitPredictions, run: int, most: int, band: Ends | None) -> dict[str, Any]:
     predictions, source = each.predictions, each.data.runs[run]
     length = int(predictions.length[run])
     chosen = thin(each.residual[run, :length], most)
@@ -125,6 +143,10 @@ def _page_run(split: str, each: SplitPredictions, run: int, most: int) -> dict[s
     }
     if each.low is not None and each.high is not None:
         columns |= {"low": (each.low[run], 6), "high": (each.high[run], 6)}
+    if band is not None:
+        columns |= {"lower": (band[0], 6), "upper": (band[1], 6)}
+        about = predictions.predicted[0, run, :length]
+        columns |= {"lower residual": (band[0] - about, 4), "upper residual": (band[1] - about, 4)}
     return {
         "name": source.name,
         "split": split,

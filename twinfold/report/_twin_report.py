@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from twinfold.data import Dataset
 from twinfold.io import write_csv, write_text
 from twinfold.io._names import check_name
@@ -13,7 +15,7 @@ from twinfold.report._analysis import Analysis, analyse
 from twinfold.report._figures import input_figure, output_figure, training_figure, violation_figure
 from twinfold.report._metrics import BASELINES, SPLITS, metric_rows, metric_splits, metric_tables, metric_units
 from twinfold.report._page import render
-from twinfold.report._predictions import page_runs
+from twinfold.report._predictions import Ends, page_runs
 from twinfold.report._residuals import describe_residuals, examine_residuals, residual_figures
 from twinfold.report._response_figures import response_figures
 from twinfold.report._responses import Response
@@ -50,6 +52,8 @@ def write_twin_report(
     units: Mapping[str, str] | None = None,
     test_openings: Mapping[str, int] | None = None,
     notes: Sequence[str] = (),
+    bands: Mapping[str, Sequence[tuple[np.ndarray, np.ndarray]]] | None = None,
+    probability: float = 0.9,
 ) -> Path:
     """Write a report about a fitted twin: summary, baselines, trajectories, residuals, learned parts, training, ...
 
@@ -66,6 +70,8 @@ def write_twin_report(
     - `units` by name, and that of "time".
     - `test_openings`: how often each command has predicted the test data so far; stated in the summary.
     - `notes`: further sentences about the errors, for the summary.
+    - `bands` to draw: "train", "valid" or "test" -> lower and upper end [T, k] for each of its first runs; the
+      `probability` with which a measurement lies inside.
 
     **Returns:** the path of index.html. **Raises:** `ImportError` without plotly; `ValueError` if the names of the
     states do not match the twin or contain control characters, or the twin does not match the training data.
@@ -105,7 +111,7 @@ def write_twin_report(
             (SPLITS.get(split, split), metric_tables(metrics, split, in_units)) for split in metric_splits(metrics)
         ],
         "baselines": BASELINES,
-        **_run_sections(analysis, units),
+        **_run_sections(analysis, units, bands, probability),
         "learned": [_learned_section(index, each, units) for index, each in enumerate(analysis.responses)],
         **_residual_section(analysis),
         "unobserved": [part.title for part in analysis.parts if not part.samples.size],
@@ -142,12 +148,15 @@ def _csv_tables(analysis: Analysis) -> dict[str, tuple[Sequence[str], Iterable[S
     return tables
 
 
-def _run_sections(analysis: Analysis, units: Mapping[str, str]) -> dict[str, Any]:
+def _run_sections(
+    analysis: Analysis, units: Mapping[str, str], known: Mapping[str, Sequence[Ends]] | None, probability: float
+) -> dict[str, Any]:
     """The sections about the predicted runs: trajectories and constraint."""
     splits, train = analysis.splits, analysis.train
     bands = any(each.low is not None for each in splits.values())
+    inside = probability if known else None
     figures = {
-        f"output-{index}": (name, output_figure(index, name, units, bands=bands))
+        f"output-{index}": (name, output_figure(index, name, units, bands=bands, probability=inside))
         for index, name in enumerate(train.output_names)
     }
     if train.input_names:
@@ -155,10 +164,11 @@ def _run_sections(analysis: Analysis, units: Mapping[str, str]) -> dict[str, Any
         figures["inputs"] = ("Inputs", input_figure(train.input_names, units, interpolation))
     constrained = not isinstance(analysis.twin.constraint, Unconstrained)
     return {
-        "runs": page_runs(splits),
+        "runs": page_runs(splits, known),
         "splits": SPLITS,
         "run_figures": figures if splits else {},
         "bands": bands,
+        "probability": None if inside is None else f"{100 * inside:.3g} %",
         "omitted": {split: count for split, count in analysis.omitted.items() if count},
         "run_table": run_table(splits, train.output_names, metric_units(train.output_names, units)),
         "constrained": constrained,

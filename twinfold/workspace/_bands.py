@@ -2,12 +2,13 @@
 
     variance = that of start, process noise and sensors, carried along (`estimate`)  +  (dy/dp) cov(p) (dy/dp)'
 
-The noise is that of `twinfold follow`, estimated from the training data once and kept beside the model; cov(p) is the
-covariance of the unknown parameters from the residuals of the fit. Network weights count as known: what they have not
-learned is process noise.
+The noise is that of simulations (`fit_noise(open_loop=True)`), estimated once from the validation runs, which the fit
+has not seen, or else from the training runs, and kept beside the model; cov(p) is the covariance of the unknown
+parameters from the residuals of the fit. Network weights count as known: what they have not learned is process noise.
 """
 
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,8 @@ from scipy.stats import norm
 
 from twinfold._core import quick_jit
 from twinfold.data import Dataset, Run
-from twinfold.data._rows import begun
+from twinfold.data._batch import Batch
+from twinfold.data._rows import initial_state, rows_of
 from twinfold.estimate import AbstractGaussianFilter, Noise, simulate_with_band
 from twinfold.io import write_text
 from twinfold.metrics import coverage
@@ -31,9 +33,10 @@ from twinfold.model import Twin, simulate_unchecked
 from twinfold.report._estimates import MAX_PARAMETERS, raw_uncertainty
 from twinfold.workspace import _follow_estimator as follow
 from twinfold.workspace._fit import Fitted, seen_split
-from twinfold.workspace._simulate import SimulatedRun, run_start
+from twinfold.workspace._simulate import SimulatedRun
 from twinfold.workspace._workspace import Workspace
 
+KEPT = "bands.json"
 MAX_RUNS = 40  # of each part whose coverage is computed
 
 
@@ -70,14 +73,29 @@ def prepare_bands(
     if not 0 < probability < 1:
         raise ValueError(f"--band {probability}: give the probability of the band, between 0 and 1, such as 0.9.")
     config, twin = workspace.config.follow, follow.plant_twin(fitted.twin)
-    kept, key = workspace.run_folder / follow.PREPARED, follow.estimate_key(config, fitted, run)
+    kept, key = workspace.run_folder / KEPT, follow.estimate_key(config, fitted, run)
     known = follow.read_kept(kept, key)
     if known is None:
-        known = follow.estimate_noise(workspace, fitted, twin, run, log)
+        known = follow.estimate_noise(workspace, fitted, twin, run, log, starts=lambda data: _started(fitted, data))
         write_text(kept, json.dumps({"key": key, **known}, indent=2) + "\n")
     estimator = follow.make_estimator(config, twin, Noise(known["process"], known["measurement"]), run)
     covariance = _parameter_covariance(workspace, fitted, log)
     return Bands(estimator, fitted.twin, np.asarray(known["std"], float), covariance, probability)
+
+
+def kept_bands(workspace: Workspace, fitted: Fitted, *, log: Callable[[str], None]) -> Bands | None:
+    """The bands of an earlier command, of the probability `follow.band`; None if there was none for this fit."""
+    config = workspace.config.follow
+    if follow.read_kept(workspace.run_folder / KEPT, follow.estimate_key(config, fitted, None)) is None:
+        return None
+    return prepare_bands(workspace, fitted, config.band, log=log)
+
+
+def bands_around(fitted: Fitted, bands: Bands, data: Dataset) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Lower and upper end [T, k] for the first `MAX_RUNS` runs."""
+    first = dataclasses.replace(data, runs=data.runs[:MAX_RUNS])
+    starts = zip(first.runs, _starts(fitted, first), strict=True)
+    return [bands.around(run, x0, exact_start=run.x0 is not None) for run, x0 in starts]
 
 
 def with_bands(runs: Sequence[SimulatedRun], bands: Bands, *, run: str | None, given: bool) -> list[SimulatedRun]:
@@ -92,19 +110,31 @@ def with_bands(runs: Sequence[SimulatedRun], bands: Bands, *, run: str | None, g
 
 def band_coverage(fitted: Fitted, bands: Bands, data: Dataset) -> float:
     """The share of the measured values of the first `MAX_RUNS` runs that lie inside their bands."""
-    runs = data.runs[:MAX_RUNS]
-    estimated = begun(fitted.twin, runs)
-    twin = fitted.twin if estimated is None else estimated[0]
     inside, count = 0.0, 0
-    for index, run in enumerate(runs):
-        p = twin.parameters(index if estimated is not None else None)
-        x0 = run_start(fitted, twin, index, run, p, None, True)
-        lower, upper = bands.around(run, x0, exact_start=run.x0 is not None)
+    for run, (lower, upper) in zip(data.runs, bands_around(fitted, bands, data), strict=False):
         mask = np.isfinite(run.y)
         if measured := int(mask.sum()):
             inside += float(coverage(lower[None], upper[None], run.y[None], mask[None])[0]) * measured
             count += measured
     return inside / count if count else float("nan")
+
+
+def _starts(fitted: Fitted, data: Dataset) -> np.ndarray:
+    """The initial state of each run, as `evaluate` has it."""
+    rows = rows_of(fitted.twin, data)
+    return np.asarray(_first_states(rows.adapt(fitted.twin), rows.batch))
+
+
+@quick_jit
+@functools.partial(jax.vmap, in_axes=(None, 0))
+def _first_states(twin: Twin, row: Batch) -> Array:
+    return initial_state(twin, row, twin.parameters(row.run))
+
+
+def _started(fitted: Fitted, data: Dataset) -> Dataset:
+    """The same runs with their initial states."""
+    found = zip(data.runs, _starts(fitted, data), strict=True)
+    return dataclasses.replace(data, runs=tuple(dataclasses.replace(run, x0=x0) for run, x0 in found))
 
 
 def _parameter_covariance(workspace: Workspace, fitted: Fitted, log: Callable[[str], None]) -> np.ndarray | None:

@@ -25,6 +25,7 @@ from twinfold.model import Twin, Unknown
 from twinfold.monitor._limits import FeatureLimits
 from twinfold.workspace._config import FollowConfig
 from twinfold.workspace._fit import Fitted, seen_split
+from twinfold.workspace._start_std import start_std
 from twinfold.workspace._workspace import Workspace
 
 PREPARED = "follow.json"
@@ -112,26 +113,42 @@ def read_kept(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def estimate_noise(
-    workspace: Workspace, fitted: Fitted, twin: Twin, run: str | None, log: Callable[[str], None]
+    workspace: Workspace,
+    fitted: Fitted,
+    twin: Twin,
+    run: str | None,
+    log: Callable[[str], None],
+    *,
+    starts: Callable[[Dataset], Dataset] | None = None,
 ) -> dict[str, Any]:
-    """Noise and start: as set, or from the data."""
+    """Noise and start: as set, or from the data, for a filter. With `starts`, which gives each run the state at its
+    beginning, for simulations from there: the start is then as uncertain as its estimate.
+    """
     config, info = workspace.config.follow, fitted.info
     process = _by_name("process", config.process, info.states)
     measurement = _by_name("measurement", config.measurement, info.outputs)
     std = None if config.std is None else _by_name("std", config.std, info.states)
     wanted = process is None or measurement is None
     try:
-        data = _some(seen_split(workspace, fitted).train)
+        split = seen_split(workspace, fitted)
+        part = "training" if split.valid is None else "validation"
+        data = _some(split.train if split.valid is None else split.valid)
     except (OSError, ValueError) as error:
         if wanted:
             raise ValueError(
-                "follow.process and follow.measurement are estimated from the training data, which cannot be read "
+                "follow.process and follow.measurement are estimated from the data of the fit, which cannot be read "
                 f"({error}); set both."
             ) from None
-        data = None
+        data, part = None, ""
+    exact = data is not None and all(each.x0 is not None for each in data.runs)
+    if starts is not None and data is not None:
+        data = starts(data)
     if std is None:
         std = _start_std(twin, info, measurement, data)
-    found = {"std": std, "limits": None, "healthy": data is not None}
+        if starts is not None and data is not None and not exact:
+            sensor = _sensor_noise(data) if measurement is None else measurement
+            std = start_std(fitted.twin, data, np.array(sensor), np.array(std)).tolist()
+    found = {"std": list(std), "limits": None, "healthy": data is not None}
     if not wanted:
         return found | {"process": process, "measurement": measurement}
     assert data is not None
@@ -140,12 +157,15 @@ def estimate_noise(
         [GUESS * each / np.sqrt(info.dt or 1.0) for each in spread] if process is None else process,
         _sensor_noise(data) if measurement is None else measurement,
     )
-    log("Estimating the noise from the training data ...")
+    log(f"Estimating the noise from the {part} data ...")
     start = _start(config, twin, info)
-    if start is not None:
+    if starts is not None:
+        std = np.zeros_like(std) if exact else std
+    elif start is not None:
         runs = tuple(dataclasses.replace(each, x0=np.asarray(start, float)) for each in data.runs)
         data = dataclasses.replace(data, runs=runs)
-    fit = fit_noise(make_estimator(config, twin, first, run), data, std=np.asarray(std))
+    estimator = make_estimator(config, twin, first, run)
+    fit = fit_noise(estimator, data, std=np.asarray(std), open_loop=starts is not None)
     fitted_process, fitted_measurement = (
         np.asarray(each).tolist() for each in (fit.noise.process, fit.noise.measurement)
     )

@@ -8,6 +8,8 @@ from twinfold.report import write_twin_report
 from twinfold.train import Fit
 from twinfold.train._stored_fit import load_fit
 from twinfold.workspace import _files as files
+from twinfold.workspace._bands import bands_around, kept_bands
+from twinfold.workspace._data import DataSplit
 from twinfold.workspace._fit import Fitted, seen_split
 from twinfold.workspace._workspace import Workspace
 
@@ -24,6 +26,8 @@ def report_workspace(
     """
     info, split = fitted.info, seen_split(workspace, fitted)
     files.record_opening(workspace.run_folder, "report", split.test)
+    notes = [info.trained_on] if info.trained_on else []
+    bands = _drawn_bands(workspace, fitted, split, notes)
     return write_twin_report(
         workspace.run_folder / "report" if folder is None else folder,
         title=workspace.folder.resolve().name,
@@ -38,9 +42,25 @@ def report_workspace(
         info=info.versions | {"command": command, "training data": info.data_fingerprint},
         states=info.states,
         units=info.units,
-        notes=[info.trained_on] if info.trained_on else [],
+        notes=notes,
         test_openings=files.count_openings(workspace.run_folder, split.test),
+        bands=bands,
+        probability=workspace.config.follow.band,
     )
+
+
+def _drawn_bands(workspace: Workspace, fitted: Fitted, split: DataSplit, notes: list[str]) -> dict[str, Any] | None:
+    """The bands of the first runs of each part, if an earlier command has estimated them; `notes`: what is missing."""
+    try:
+        bands = kept_bands(workspace, fitted, log=notes.append)
+        return (
+            None
+            if bands is None
+            else {name: bands_around(fitted, bands, data) for name, data in split.by_name().items()}
+        )
+    except ValueError as error:
+        notes.append(f"The bands could not be computed: {error}")
+        return None
 
 
 def _all_seeds(workspace: Workspace, fitted: Fitted) -> Fit | None:

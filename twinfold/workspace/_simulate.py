@@ -1,5 +1,6 @@
 """Predict with a fitted twin under new inputs: rows of a table, and a figure."""
 
+import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from twinfold import plot
 from twinfold._core import outcome_codes
 from twinfold.data import Dataset, Run
 from twinfold.data._readers.table import pandas_module
-from twinfold.data._rows import begun, check_initial_states
+from twinfold.data._rows import check_initial_states, rows_of
+from twinfold.data._warmup import DEFAULT_WARMUP
 from twinfold.io import ModelInfo, atomic_write, write_csv
 from twinfold.model import Simulation, SimulationError, Twin, Unknown
 from twinfold.plot._style import plain_label
@@ -63,17 +65,23 @@ def simulate_workspace(
     **Raises:** `ValueError` if there is no initial state, or an input is missing.
     """
     data, measured = _read_inputs(workspace, fitted, files, with_states=x0 is None)
-    twin, ps = fitted.twin, [fitted.twin.parameters(run)] * len(data)
-    if measured and x0 is None and run is None and (estimated := begun(twin, data.runs)) is not None:
-        twin, _ = estimated
-        ps = [twin.parameters(index) for index in range(len(data))]
+    twin, ps, own = fitted.twin, [fitted.twin.parameters(run)] * len(data), [None] * len(data)
+    if measured and x0 is None and run is None:
+        twin, own = _with_own_values(twin, data)
+        ps = [twin.parameters(index) for index in own]
     states = [
-        run_start(fitted, twin, index, each, p, x0, measured)
-        for index, (each, p) in enumerate(zip(data.runs, ps, strict=True))
+        run_start(fitted, twin, index, each, p, x0, measured) for index, each, p in zip(own, data.runs, ps, strict=True)
     ]
     if x0 is None:
         check_initial_states(twin, data.runs, np.stack(states), data.output_names, "files")
     return [_simulate(fitted, each, state, p, measured) for each, state, p in zip(data.runs, states, ps, strict=True)]
+
+
+def _with_own_values(twin: Twin, data: Dataset) -> tuple[Twin, list[Any]]:
+    """The twin with what belongs to these runs, from the fit or from their first samples, and the index of each."""
+    samples = twin.warmup or DEFAULT_WARMUP
+    rows = rows_of(twin, dataclasses.replace(data, runs=tuple(run.until(samples) for run in data.runs)))
+    return rows.adapt(twin), list(jnp.asarray(rows.batch.run))
 
 
 def _read_inputs(
@@ -87,9 +95,9 @@ def _read_inputs(
 
 
 def run_start(
-    fitted: Fitted, twin: Twin, index: int, run: Run, p: Any, x0: Sequence[float] | None, measured: bool
+    fitted: Fitted, twin: Twin, own: Any, run: Run, p: Any, x0: Sequence[float] | None, measured: bool
 ) -> Any:
-    """The initial state of a run: given, or as the twin has it for the run at `index`."""
+    """The initial state of a run: given, or as the twin has it for the run whose `own` index this is."""
     states = fitted.info.states
     if x0 is not None:
         if len(x0) != len(states):
@@ -103,7 +111,6 @@ def run_start(
             f"the outputs ({', '.join(fitted.info.outputs)}) in the first row."
         )
     w = None if run.w is None else jnp.asarray(run.w[0])
-    own = index if twin is not fitted.twin else None
     return twin.initial_state(jnp.asarray(run.ts[0]), jnp.asarray(run.y[0]), w, p, run=own)
 
 

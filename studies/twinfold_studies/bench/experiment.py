@@ -52,7 +52,7 @@ class Findings:
     sentences: Sequence[str]
     tables: Sequence[Table]
     pictures: Sequence[Picture] = ()
-    summary: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    summary: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,25 +6,26 @@ import hashlib
 import importlib.resources
 import io
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOMS = ("_core", "numerics", "model", "data", "systems", "train", "metrics")
+LIBRARY = Path(str(importlib.resources.files("twinfold")))
 STUDIES = Path(__file__).parents[1]
 STUDY_SOURCES = (STUDIES / "systems", STUDIES / "bench" / "contenders.py", STUDIES / "bench" / "problems.py")
 
 
 @functools.cache
 def code_fingerprint() -> str:
-    """Sixteen digits that change with the code, and not with comments and docstrings."""
-    return sources_fingerprint(ROOMS, STUDY_SOURCES)
+    """Sixteen digits that change with the code that all studies share, and not with comments and docstrings."""
+    return fingerprint_of(*(LIBRARY / room for room in ROOMS), *STUDY_SOURCES)
 
 
-def sources_fingerprint(rooms: Iterable[str], studies: Iterable[Path] = ()) -> str:
-    """The same for other rooms of twinfold, and files or folders of the studies."""
-    root = Path(str(importlib.resources.files("twinfold")))
+@functools.cache
+def fingerprint_of(*places: Path) -> str:
+    """Sixteen digits that change with the code of these files and folders."""
     digest = hashlib.sha256()
-    for path in _sources(*(root / room for room in rooms), *studies):
+    for path in _sources(*places):
         digest.update(path.name.encode())
         digest.update(normalised(path.read_text(encoding="utf-8")).encode())
     return digest.hexdigest()[:16]

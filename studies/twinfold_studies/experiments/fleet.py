@@ -10,7 +10,7 @@ from typing import Any
 
 from twinfold_studies.bench.cache import Skipped, cached, record_skips, stored
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Table
-from twinfold_studies.bench.fingerprint import STUDIES, sources_fingerprint
+from twinfold_studies.bench.fingerprint import LIBRARY, STUDIES, fingerprint_of
 from twinfold_studies.bench.store import Store
 from twinfold_studies.fleet import faults, poison, speed, workers
 from twinfold_studies.fleet.costs import ASSETS, costs
@@ -26,7 +26,7 @@ Parts = dict[str, Any]
 
 def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
     """Measure the parts that are asked for and not stored; report these, and others as far as they are stored."""
-    code = sources_fingerprint(("fleet", "parallel", "monitor"), (STUDIES / "fleet",))
+    code = fingerprint_of(*(LIBRARY / room for room in ("fleet", "parallel", "monitor")), STUDIES / "fleet")
     found: Parts = {}
     for name, compute in _computations(store.folder / "fleet-data", options.quick).items():
         wanted = name.partition(" ")[0] in (options.sets or PARTS)

@@ -1,6 +1,8 @@
 """A twin that follows its plant: are its estimates right, on the manifold, and as uncertain as it says?"""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,51 +11,35 @@ from twinfold.plot import COLOURS, GREY, INK, subplots
 from twinfold_studies.bench.cache import cached, record_skips
 from twinfold_studies.bench.experiment import Experiment, Findings, Options, Picture, Table
 from twinfold_studies.bench.store import Store
-from twinfold_studies.follow.consistency import exact_results, learned_results
-from twinfold_studies.follow.learned import TRAINING_SETTINGS
-from twinfold_studies.follow.peers import differences
-from twinfold_studies.follow.plants import MEASURED, PLANT_SETTINGS, PROCESS, RUNS, SAMPLES, SEED, SENSOR, START
-from twinfold_studies.follow.tracking import DROP_AT, TRACKING_SETTINGS, WITHIN, tracked
+from twinfold_studies.follow.cells import JUDGED, NASA_CELLS, TENTH, UNKNOWN, WALKING
+from twinfold_studies.follow.learned import HEALTHY_RUNS
+from twinfold_studies.follow.pieces import QUICK_SYSTEMS, pieces, size
+from twinfold_studies.follow.plants import MEASURED, PROCESS, SEED, SENSOR, START
+from twinfold_studies.follow.tracking import DROP_AT, WITHIN
 from twinfold_studies.systems import SYSTEMS, system
 
 COVERAGE = (0.85, 0.95)  # where the coverage of a 90 % band is expected
-TO_ROUNDING = 1e-12
+CHARGE = 0.02  # of the capacity: how far an estimate may be away after a tenth of the discharge
+SPEED = Path(__file__).parents[3] / "benchmarks" / "following.json"  # of a checkout of the repository
+SPEEDS = ("ekf_us", "follow_p99_ms", "follow_seconds", "missing_seconds")
 
 
 def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findings:
     """Consistency on the benchmark systems, tracking of a parameter, and dynamax."""
-    runs, samples = (20, 20) if options.quick else (RUNS, SAMPLES)
-    found: dict[str, dict[str, Any]] = {}
-    peers: list[dict[str, Any]] = []
-    tracking: dict[str, Any] | None = None
-    with record_skips(store):
-        log("dynamax")
-        peers = cached(store, "follow-dynamax", [], differences)
-    for name in options.systems:
+    found: dict[str, dict[str, Any]] = {name: {} for name in options.systems}
+    others: dict[str, Any] = {}
+    for piece in pieces(options):
         with record_skips(store):
-            log(f"consistency: {name}")
-            found[name] = cached(
-                store,
-                "follow-exact",
-                [name, runs, samples, PLANT_SETTINGS],
-                lambda name=name: exact_results(name, runs, samples),
-            )
-    with record_skips(store):
-        log("tracking of a parameter")
-        tracking = cached(
-            store, "follow-tracking", [options.quick, TRACKING_SETTINGS], lambda: tracked(quick=options.quick)
-        )
-    for name in found:
-        with record_skips(store):
-            log(f"consistency of the learned twin: {name}")
-            found[name] |= cached(
-                store,
-                "follow-learned",
-                [name, runs, samples, options.quick, PLANT_SETTINGS, TRAINING_SETTINGS],
-                lambda name=name: learned_results(name, runs, samples, quick=options.quick),
-            )
+            log(piece.title)
+            result = cached(store, piece.name, piece.settings, piece.compute)
+            if piece.system:
+                found[piece.system] |= result
+            else:
+                others[piece.key] = result
+    found = {name: models for name, models in found.items() if models}
+    peers, tracking = others.get("dynamax", []), others.get("tracking")
     rows = [
-        {"system": name, "model": model} | {key: each[key] for key in each if key != "nees_over_time"}
+        {"system": name, "model": model} | {key: each[key] for key in each if key not in ("nees_over_time", "noise")}
         for name, models in found.items()
         for model, each in models.items()
     ]
@@ -62,7 +48,7 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
         for model in ("exact", "learned", "unconstrained")
     }
     pairs = zip(by_model["exact"], by_model["unconstrained"], strict=True)
-    summary: dict[str, float] = {
+    summary: dict[str, Any] = {
         "systems": len(found),
         "consistent_systems": sum(each["consistent"] for each in by_model["exact"]),
         "systems_learned": len(by_model["learned"]),
@@ -70,20 +56,31 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
         "violation": max((each["violation"] for each in by_model["exact"] + by_model["learned"]), default=np.nan),
         "beats_unconstrained": sum(ours["rmse"] < free["rmse"] for ours, free in pairs),
     }
-    for model in ("exact", "learned"):
-        shares = [each["coverage"] for each in by_model[model]]
-        summary[f"coverage_{model}_min"] = min(shares, default=np.nan)
-        summary[f"coverage_{model}_max"] = max(shares, default=np.nan)
+    learned = {name: models["learned"] for name, models in found.items() if "learned" in models}
+    shares: dict[str, float] = {name: each["coverage"] for name, each in learned.items()}
+    cells = {cell: others[cell] for cell in (WALKING, *NASA_CELLS) if cell in others}
+    if cells:
+        counts = [(each["twin"]["coverage"], each["twin"]["samples"]) for each in cells.values()]
+        shares["battery"] = sum(share * count for share, count in counts) / sum(count for _, count in counts)
+    if "emps" in others:
+        shares["emps"] = others["emps"]["coverage"]
+    exact = [each["coverage"] for each in by_model["exact"]]
+    summary["coverage_exact_min"], summary["coverage_exact_max"] = (
+        min(exact, default=np.nan),
+        max(exact, default=np.nan),
+    )
+    summary["coverage"] = shares
+    summary["coverage_inside"] = sum(COVERAGE[0] <= share <= COVERAGE[1] for share in shares.values())
     sentences = [
         f"Extended Kalman filter with the exact model: NEES and NIS inside their 99.9 % bounds on "
-        f"{summary['consistent_systems']} of {len(found)} systems (with the learned twin on "
+        f"{summary['consistent_systems']} of {len(by_model['exact'])} systems (with the learned twin on "
         f"{summary['consistent_systems_learned']} of {summary['systems_learned']}); largest violation of an estimate "
         f"{summary['violation']:.1e}; "
         f"error below that of the filter without the manifold on {summary['beats_unconstrained']} systems.",
         f"90 % bands of open-loop predictions contain {100 * summary['coverage_exact_min']:.0f} to "
-        f"{100 * summary['coverage_exact_max']:.0f} % of the measurements with the exact model, "
-        f"{100 * summary['coverage_learned_min']:.0f} to {100 * summary['coverage_learned_max']:.0f} % with the "
-        "learned twin.",
+        f"{100 * summary['coverage_exact_max']:.0f} % of the measurements with the exact model; with the learned twin "
+        + ", ".join(f"{100 * share:.0f} % ({name})" for name, share in shares.items())
+        + f": {summary['coverage_inside']} of {len(shares)} between 85 and 95 %.",
     ]
     tables = [
         Table(
@@ -91,17 +88,22 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
             "Estimates on the benchmark systems",
             rows,
             ("system", "model", "freedom", "nees", "nees_inside", "nis", "consistent", "rmse", "violation", "coverage"),
-            f"{runs} runs of {samples} samples, seed {SEED}, the same for all systems; standard deviations: start "
+            "{} runs of {} samples".format(*size(options.quick))
+            + f", seed {SEED}, the same for all systems; standard deviations: start "
             f"{START}, process {PROCESS}, "
             f"sensors {SENSOR}. Measured: "
             + "; ".join(f"{name} {', '.join(system(name).state_names[i] for i in MEASURED[name])}" for name in found)
             + ". nees: the average over runs at the last sample; nees_inside: the share of samples at which this "
             "average is inside its 99.9 % bounds; nis: the average over runs and samples; consistent: both inside; "
-            "unconstrained: the exact model without projection, for which nees has n degrees of freedom; coverage of "
-            f"90 % bands, expected between {COVERAGE[0]} and {COVERAGE[1]}.",
+            "unconstrained: the exact model without projection, for which nees has n degrees of freedom; learned: its "
+            f"noise is estimated from {HEALTHY_RUNS} other runs of the plant, for the filter from the innovations, for "
+            "the bands from the errors of open-loop predictions; coverage of 90 % bands of these, expected between "
+            f"{COVERAGE[0]} and {COVERAGE[1]}.",
             digits=3,
         )
     ]
+    if learned:
+        tables.append(noise_table(learned))
     pictures = []
     if found:
         pictures.append(
@@ -153,7 +155,112 @@ def analyse(store: Store, options: Options, log: Callable[[str], None]) -> Findi
                 lambda: draw_tracking(tracking),
             )
         )
+    if cells:
+        summary |= charge_numbers(cells)
+        sentences.append(charge_sentence(summary))
+        tables.append(charge_table(cells))
+        pictures.append(
+            Picture(
+                "charge",
+                "State of charge from a start that is wrong by a fifth",
+                "Error of the first discharge that is judged; shaded: within 2 %.",
+                lambda: draw_charge(cells),
+            )
+        )
+    if "emps" in others:
+        drive = others["emps"]
+        sentences.append(
+            f"EMPS: the free run over the test record has an error of {drive['rmse_mm']:.1f} mm and a band of "
+            f"+-{drive['half_width_mm'][1]:.1f} mm in its middle, with the noise of two halves of the training record."
+        )
+    if SPEED.exists() and not options.quick:
+        measured = json.loads(SPEED.read_text(encoding="utf-8"))
+        summary |= {key: measured[key] for key in SPEEDS}
+        sentences.append(
+            f"Speed (benchmarks/following.json): {measured['ekf_us']:.1f} us per sample of an exported filter of seven "
+            f"states; p99 latency of `twinfold follow` {measured['follow_p99_ms']:.0f} ms with "
+            f"{measured['follow_assets']} assets at 1 Hz for {measured['follow_seconds']:.0f} s."
+        )
     return Findings(sentences, tables, pictures, summary)
+
+
+def charge_numbers(cells: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The keys of the summary about the state of charge: the largest error after a tenth of any discharge."""
+    return {
+        "soc_error": {
+            cell: {name: each["soc_after_tenth"] for name, each in models.items()} for cell, models in cells.items()
+        },
+        "soc_cells_within": sum(models["twin"]["soc_after_tenth"] <= CHARGE for models in cells.values()),
+        "soc_cells": len(cells),
+    }
+
+
+def charge_sentence(summary: dict[str, Any]) -> str:
+    errors = "; ".join(
+        f"{cell} {100 * each['twin']:.1f} % (equivalent circuit {100 * each['circuit']:.1f} %)"
+        for cell, each in summary["soc_error"].items()
+    )
+    return (
+        f"State of charge from a start that is wrong by {100 * UNKNOWN:.0f} %: largest error after a tenth of the "
+        f"discharge {errors}; within {100 * CHARGE:.0f} % on {summary['soc_cells_within']} of {summary['soc_cells']} "
+        "cells."
+    )
+
+
+def charge_table(cells: dict[str, dict[str, Any]]) -> Table:
+    columns = ("runs", "soc_at_tenth", "soc_after_tenth", "soc_rms", "voltage_mae", "coverage", "failed")
+    rows = [
+        {"cell": cell, "model": name} | {key: each[key] for key in columns}
+        for cell, models in cells.items()
+        for name, each in models.items()
+    ]
+    return Table(
+        "charge",
+        "State of charge of cells whose start is unknown",
+        rows,
+        caption=f"The filter begins at 1 - {UNKNOWN} of a full cell. soc_at_tenth, soc_after_tenth: the largest error "
+        f"over the runs at {TENTH} of the discharge, and at any sample after it; soc_rms: root mean square after it; "
+        "relative to the charge of the cell's first discharge, beside the counted charge. voltage_mae and coverage: "
+        "of predictions from the full cell without measurements, in V, and of their 90 % bands. RW26: fitted to a "
+        "reference discharge and two random walks, noise from the third, judged on three others. The other cells: "
+        "network of the library, which has not seen them, scalars from the first discharge, noise from the next two, "
+        f"judged on {JUDGED} more. circuit: two RC pairs, fitted to the same runs, with the same filter.",
+        digits=3,
+    )
+
+
+def noise_table(learned: dict[str, dict[str, Any]]) -> Table:
+    """The noise of the learned twins, that of each state and each sensor in one cell of the table."""
+    rows = [
+        {"system": name, "noise": which}
+        | {kind: ", ".join(f"{std:.2g}" for std in noise[kind]) for kind in ("process", "measurement")}
+        for name, each in learned.items()
+        for which, noise in each["noise"].items()
+    ]
+    return Table(
+        "noise",
+        "Noise of the learned twins",
+        rows,
+        caption=f"Standard deviations, estimated; those of the plant are {PROCESS} (process) and {SENSOR} (sensors). "
+        "filtering: for the filter, from the innovations; simulation: for bands, from the errors of open-loop "
+        "predictions.",
+    )
+
+
+def draw_charge(cells: dict[str, dict[str, Any]]) -> Any:
+    """A panel for each cell."""
+    with subplots(1, len(cells), width=3.6 * len(cells), height=2.8) as (figure, axes):
+        for axis, (cell, models) in zip(axes, cells.items(), strict=True):
+            axis.axhspan(-100 * CHARGE, 100 * CHARGE, color=GREY, alpha=0.25, linewidth=0)
+            for name, colour in (("twin", INK), ("circuit", COLOURS[1])):
+                share, error = (np.array(each) for each in models[name]["course"])
+                axis.plot(share, 100 * error, color=colour, linewidth=1.2, label=name)
+            axis.set_ylim(-22, 8)
+            axis.set_title(cell)
+            axis.set_xlabel("part of the discharge")
+        axes[0].set_ylabel("error of the state of charge in %")
+        axes[0].legend(fontsize=8)
+    return figure
 
 
 def draw_nees(found: dict[str, dict[str, Any]]) -> Any:
@@ -198,9 +305,9 @@ def draw_tracking(tracking: dict[str, Any]) -> Any:
 FOLLOW = Experiment(
     "follow",
     "A twin that follows its plant",
-    "Consistency of filters on the manifold, coverage of bands, tracking of a parameter, agreement with dynamax.",
+    "Consistency of filters on the manifold, coverage of bands, tracking of a parameter, state of charge, dynamax.",
     full=Options(tuple(SYSTEMS)),
-    quick=Options(("mass_spring", "rigid_body")),
+    quick=Options(QUICK_SYSTEMS),
     requests=lambda options: [],
     analyse=analyse,
 )

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.stats import chi2, norm
 
-from twinfold.estimate import AbstractGaussianFilter, ExtendedKalmanFilter, Filtered, filtered
+from twinfold.estimate import ExtendedKalmanFilter, Filtered, filtered
 from twinfold.metrics import coverage
-from twinfold_studies.follow.learned import as_measured, fit_twin, trained_std
+from twinfold.model import Twin
+from twinfold_studies.follow.learned import Levels, fit_twin, noise_levels
 from twinfold_studies.follow.plants import START, Recorded, exact_twin, noise_of, record
 from twinfold_studies.systems import system
 
@@ -25,19 +26,22 @@ BAND = 0.9
 
 def exact_results(name: str, runs: int, samples: int) -> dict[str, Any]:
     """The numbers of one system with the exact model, on its manifold and without it."""
-    plant, noise = record(name, runs, samples), noise_of(name)
+    plant, levels = record(name, runs, samples), Levels(noise_of(name), noise_of(name))
     return {
-        "exact": _judged(name, ExtendedKalmanFilter(exact_twin(name), noise), plant, None),
-        "unconstrained": _judged(name, ExtendedKalmanFilter(exact_twin(name, projected=False), noise), plant, None),
+        "exact": _judged(name, exact_twin(name), levels, plant),
+        "unconstrained": _judged(name, exact_twin(name, projected=False), levels, plant),
     }
 
 
 def learned_results(name: str, runs: int, samples: int, *, quick: bool) -> dict[str, Any]:
-    """The numbers of one system with a learned twin."""
-    plant = record(name, runs, samples)
-    fit, data = fit_twin(name, quick=quick)
-    estimator = ExtendedKalmanFilter(as_measured(name, fit), noise_of(name))
-    return {"learned": _judged(name, estimator, plant, trained_std(name, fit, data, plant))}
+    """The numbers of one system with a learned twin, whose noise was estimated on other runs of the plant."""
+    twin = fit_twin(name, quick=quick)
+    levels = noise_levels(name, twin, samples)
+    about = {
+        which: {"process": noise.process.tolist(), "measurement": noise.measurement.tolist()}
+        for which, noise in levels._asdict().items()
+    }
+    return {"learned": _judged(name, twin, levels, record(name, runs, samples)) | {"noise": about}}
 
 
 def bounds(freedom: int, runs: int) -> tuple[float, float]:
@@ -46,19 +50,17 @@ def bounds(freedom: int, runs: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _judged(
-    name: str, estimator: AbstractGaussianFilter, plant: Recorded, parameter_std: np.ndarray | None
-) -> dict[str, Any]:
-    """An estimator on the runs of a plant."""
-    given = system(name)
+def _judged(name: str, twin: Twin, levels: Levels, plant: Recorded) -> dict[str, Any]:
+    """Estimates of a twin, and its predictions without measurements, on the runs of a plant."""
+    given, estimator = system(name), ExtendedKalmanFilter(twin, levels.filtering)
     n, m = plant.x.shape[-1], plant.level.shape[-1]
     manifold = estimator.space.on_manifold
     freedom = n - m if manifold else n
 
     def follow(x0: Any, level: Any, y: Any) -> tuple[Filtered, Filtered]:
-        belief = estimator.init(plant.ts[0], x0, [START] * n, level=level)
-        arguments = (estimator, belief, jnp.asarray(plant.ts))
-        return filtered(*arguments, y), filtered(*arguments, jnp.full_like(y, jnp.nan))
+        belief, ts = estimator.init(plant.ts[0], x0, [START] * n, level=level), jnp.asarray(plant.ts)
+        simulator = ExtendedKalmanFilter(twin, levels.simulation)
+        return filtered(estimator, belief, ts, y), filtered(simulator, belief, ts, jnp.full_like(y, jnp.nan))
 
     arrays = (jnp.asarray(each) for each in (plant.x0, plant.level, plant.y))
     found, blind = jax.jit(jax.vmap(follow))(*arrays)
@@ -71,10 +73,8 @@ def _judged(
         jax.vmap(lambda t, x, level: given.constraint.residual(t, x, {}, level), in_axes=(0, 0, None)),
         in_axes=(None, 0, 0),
     )(jnp.asarray(plant.ts), jnp.asarray(mean), jnp.asarray(plant.level))
-    # The band of an open-loop prediction, from start, process and sensor noise, and trained values if there are any.
-    std = np.asarray(blind.innovation.std)
-    std = std if parameter_std is None else np.sqrt(std**2 + parameter_std**2)
-    half = float(norm.isf((1 - BAND) / 2)) * std
+    # The band of a prediction from the start on, without measurements.
+    half = float(norm.isf((1 - BAND) / 2)) * np.asarray(blind.innovation.std)
     y = np.asarray(blind.innovation.y)
     inside = coverage(y - half, y + half, plant.y, np.ones_like(plant.y, bool))
     nees_mean, nis_mean = nees.mean(axis=0), float(nis.mean())

@@ -75,9 +75,9 @@ def test_every_stage_runs_the_program_that_was_compiled_for_it():
     """One program for each stage, though a thread and the fit both ask for it."""
     compiled = []
 
-    def note(event, duration, **of):
+    def note(event, duration_secs, **kwargs):
         if event.endswith("backend_compile_duration"):
-            compiled.append(of["fun_name"])
+            compiled.append(kwargs["fun_name"])
 
     jax.monitoring.register_event_duration_secs_listener(note)
     try:

@@ -19,7 +19,7 @@ from twinfold.cli import app
 from twinfold.io import ConfigurationMismatch
 from twinfold.model._learned.base import count_parameters
 from twinfold.report import format_number
-from twinfold.train import _fit as fit_module
+from twinfold.train import _run as run_module
 
 TINY = Settings(
     system="mass_spring",
@@ -181,7 +181,7 @@ def test_a_second_call_does_not_fit_again(finished, monkeypatch):
     def refuse(*_):
         raise AssertionError("a finished fit was run again")
 
-    monkeypatch.setattr(fit_module, "run_epochs", refuse)
+    monkeypatch.setattr(run_module, "run_epochs", refuse)
     logged = []
     again = run_demo(TINY, out, command="twinfold demo", progress=False, log=logged.append)
     assert logged[0].startswith("Resuming the run")

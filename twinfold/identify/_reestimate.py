@@ -84,7 +84,7 @@ def reestimate(
     spread = np.std((np.asarray(batch.y) / unit)[mask])
     size = spread * np.sqrt(mask.sum(axis=(1, 2))) if spread > 0 else np.ones(len(mask))
     sizes = np.maximum(size, np.finfo(float).tiny)[:, None] * unit
-    solution = _solve(twin, batch, names, jnp.asarray(sizes), max_steps)
+    solution = _solve(twin, batch, names, jnp.asarray(sizes, batch.y.dtype), max_steps)
     change, residual, jacobian, converged = (np.array(part) for part in solution)
     residual = np.where(mask & (residual != PENALTY), residual * sizes[:, None], np.nan)
     jacobian = jacobian.reshape(*residual.shape, len(names)) * sizes[:, None, :, None]
@@ -115,7 +115,7 @@ def _solve(
         def residuals(change: Float[Array, " P"]) -> Array:
             p = twin.parameters(row.run)
             p = p | {name: p[name] * jnp.exp(change[index]) for index, name in enumerate(names)}
-            error = (row.y - simulate_row(twin, row, p).valid_ys) / scale
+            error = (row.y - simulate_row(twin, row, p).valid_ys) / scale[None]
             return jnp.where(row.mask, error, 0)
 
         return least_squares(residuals, jnp.zeros(len(names), batch.y.dtype), max_steps)

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float
 from twinfold._core import quick_jit
 from twinfold.data import Batch, Dataset, Run
 from twinfold.data._rows import rows_of, simulate_row
-from twinfold.identify._reestimate import MAX_STEPS, ParameterEstimates, reestimate
+from twinfold.identify._reestimate import MAX_STEPS, ParameterEstimates, reestimate, with_change
 from twinfold.model import Twin
 
 # Chosen on eleven of NASA's cells, see results/battery/README.md.
@@ -266,8 +266,7 @@ def _outputs(
     """The outputs of each run with parameters changed by these logarithms, and the values of these parameters."""
 
     def run(row: Batch, change: Float[Array, " P"]) -> tuple[Array, Array]:
-        p = twin.parameters(row.run)
-        p = p | {name: p[name] * jnp.exp(change[index]) for index, name in enumerate(names)}
+        p = with_change(twin.parameters(row.run), names, change)
         return simulate_row(twin, row, p).valid_ys, jnp.stack([p[name] for name in names])
 
     return jax.vmap(run)(batch, change)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -113,11 +114,15 @@ def _solve(
 
     def run(row: Batch, scale: Float[Array, " k"]) -> tuple[Array, Array, Array, Array]:
         def residuals(change: Float[Array, " P"]) -> Array:
-            p = twin.parameters(row.run)
-            p = p | {name: p[name] * jnp.exp(change[index]) for index, name in enumerate(names)}
+            p = with_change(twin.parameters(row.run), names, change)
             error = (row.y - simulate_row(twin, row, p).valid_ys) / scale[None]
             return jnp.where(row.mask, error, 0)
 
         return least_squares(residuals, jnp.zeros(len(names), batch.y.dtype), max_steps)
 
     return jax.vmap(run)(batch, scale)
+
+
+def with_change(p: dict[str, Any], names: Sequence[str], change: Float[Array, " P"]) -> dict[str, Any]:
+    """The parameters, those in `names` changed by these logarithms."""
+    return p | {name: p[name] * jnp.exp(change[index]) for index, name in enumerate(names)}

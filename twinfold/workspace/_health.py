@@ -16,6 +16,7 @@ import numpy as np
 from twinfold.data import Dataset
 from twinfold.data._rows import rows_of
 from twinfold.identify import ParameterEstimates, reestimate
+from twinfold.identify._reestimate import with_change
 from twinfold.io import unknown_name
 from twinfold.metrics import predict
 from twinfold.model import Twin
@@ -53,7 +54,8 @@ class Health:
 
     def take(self, fitted: Fitted, data: Dataset, *, healthy: bool = False) -> None:
         """Take the runs that were not taken yet, in the order of the data."""
-        new = [name for name in data.names if name not in self.taken]
+        taken = set(self.taken)
+        new = [name for name in data.names if name not in taken]
         if not new:
             return
         data = compared(data.select(new), self.config)
@@ -177,8 +179,7 @@ def estimate_health(
     function = fitted.system.functions.get(config.health)
 
     def value(change: Any, run: Any) -> Any:
-        p = dict(twin.parameters(run))
-        p |= {name: p[name] * jnp.exp(change[index]) for index, name in enumerate(names)}
+        p = with_change(twin.parameters(run), names, change)
         if config.health in names or function is None:
             return p[config.health]
         return jnp.asarray(function(twin, p)).reshape(())
